@@ -1,0 +1,8 @@
+//! maitred
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod error;
+pub mod ids;
+
+pub use error::{Error, Result};
