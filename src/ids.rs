@@ -42,9 +42,7 @@ fn is_name(value: &str, max: usize) -> bool {
 }
 
 fn is_subject(value: &str) -> bool {
-    !value.is_empty()
-        && value.len() <= PLAYER_MAX_BYTES
-        && !value.chars().any(|c| c.is_whitespace() || c.is_control())
+    !value.is_empty() && value.len() <= PLAYER_MAX_BYTES && !value.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
 macro_rules! text_id {

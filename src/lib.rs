@@ -4,5 +4,6 @@
 
 pub mod error;
 pub mod ids;
+pub mod store;
 
 pub use error::{Error, Result};

@@ -1,0 +1,58 @@
+-- node/beat: renews a node's lease with its newest row, in the roster and on the node channel.
+--
+-- KEYS 1 node:<id>     hash, the row
+--      2 nodes:<role>  zset, the roster of the role
+--      3 roles         set, the roles that have a roster
+--      4 control       hash, kill switch and drain entries
+-- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 seq, 6 sent_at (store ms), 7 state, 8 accepting, 9 kill, 10 players,
+--      11 soft_cap, 12 load (JSON), 13 services (JSON), 14 labels (JSON), 15 sig, 16 lease ms, 17 channel,
+--      18 event (the row in wire form), 19 bytes of control kill as last seen (empty for none),
+--      20 bytes of control kill:<id>, 21 bytes of control drain:<id>
+-- Answers BEAT <now> <0|1>          renewed; 1: the control entries are not the ones last seen
+--         GONE <now>                there is no row: join again
+--         FENCED <epoch> <addr>     another incarnation holds the id
+--         SKEW <now>                sent_at is off by more than 5 s
+-- Events  the row in wire form
+-- Bound   one row. A beat never creates a row.
+-- Repeat  a sequence number not above the row's is answered BEAT and writes nothing.
+-- Example EVALSHA <sha> 4 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:control
+--         p1 proxy 1796000000000 inc1 7 1796000001000 ready 1 0 12 200 {} [] {} 5ebd00f2.xxx 3500
+--         maitred:{eu}:events:node row "" "" ""
+if #KEYS ~= 4 or #ARGV ~= 21 then
+  return redis.error_reply('ARITY node/beat takes 4 keys and 21 arguments')
+end
+local row_key, roster, roles, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, role, epoch, incarnation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local seq, sent_at = tonumber(ARGV[5]), tonumber(ARGV[6])
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now_text = string.format('%.0f', now)
+
+local row = redis.call('HMGET', row_key, 'epoch', 'incarnation', 'seq', 'addr')
+if not row[1] then
+  return { 'GONE', now_text }
+end
+if row[1] ~= epoch or row[2] ~= incarnation then
+  return { 'FENCED', row[1], row[4] or '' }
+end
+local entries = redis.call('HMGET', control, 'kill', 'kill:' .. id, 'drain:' .. id)
+local changed = '0'
+if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[3] or '') ~= ARGV[21] then
+  changed = '1'
+end
+if seq <= (tonumber(row[3] or '') or -1) then
+  return { 'BEAT', now_text, changed }
+end
+if math.abs(sent_at - now) > 5000 then
+  return { 'SKEW', now_text }
+end
+
+redis.call('HSET', row_key, 'seq', ARGV[5], 'sent_at', ARGV[6], 'beat_at', now_text, 'lease_ms', ARGV[16],
+  'state', ARGV[7], 'accepting', ARGV[8], 'kill', ARGV[9], 'players', ARGV[10], 'soft_cap', ARGV[11],
+  'load', ARGV[12], 'services', ARGV[13], 'labels', ARGV[14], 'sig', ARGV[15])
+redis.call('PEXPIRE', row_key, ARGV[16])
+redis.call('ZADD', roster, now_text, id)
+redis.call('SADD', roles, role)
+redis.call('PUBLISH', ARGV[17], ARGV[18])
+return { 'BEAT', now_text, changed }

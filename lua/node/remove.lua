@@ -1,0 +1,50 @@
+-- node/remove: takes nodes that have been silent for the removed age off a roster, and heals entries of another role.
+--
+-- KEYS 1 nodes:<role>  zset, the roster
+--      2 roles         set, the roles that have a roster
+--      3 epochs        hash, id -> "<last epoch> <last seen ms>"
+--      4.. node:<id>   hash, one row an id, in the order of ARGV 4..
+-- ARGV 1 role, 2 removed age ms, 3 channel, 4.. ids (1 to 256, or none: then only an empty roster is taken off roles)
+-- Answers REMOVED <n> <id>...  the ids that were taken off
+-- Events  removed <id>
+-- Bound   256 ids a call.
+-- Repeat  an id that is gone already is passed over.
+-- Example EVALSHA <sha> 4 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:epochs maitred:{eu}:node:p1
+--         proxy 600000 maitred:{eu}:events:node p1
+local count = #ARGV - 3
+if count < 0 or count > 256 or #KEYS ~= count + 3 then
+  return redis.error_reply('ARITY node/remove takes 3 keys and 3 arguments, and one of each for up to 256 ids')
+end
+local roster, roles, epochs = KEYS[1], KEYS[2], KEYS[3]
+local role, removed_ms, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local going = {}
+for i = 1, count do
+  local id = ARGV[3 + i]
+  local score = redis.call('ZSCORE', roster, id)
+  if score then
+    local row = redis.call('HMGET', KEYS[3 + i], 'role', 'id')
+    local elsewhere = row[1] and row[1] ~= role
+    local silent = not row[1] and math.abs(now - tonumber(score)) >= removed_ms
+    if elsewhere or silent then
+      going[#going + 1] = { id, silent, redis.call('HGET', epochs, id) }
+    end
+  end
+end
+
+local answer = { 'REMOVED', tostring(#going) }
+for _, entry in ipairs(going) do
+  redis.call('ZREM', roster, entry[1])
+  if entry[2] then
+    local last = entry[3] and string.match(entry[3], '^(%d+)') or '0'
+    redis.call('HSET', epochs, entry[1], last .. ' ' .. string.format('%.0f', now))
+    redis.call('PUBLISH', channel, 'removed ' .. entry[1])
+  end
+  answer[#answer + 1] = entry[1]
+end
+if redis.call('EXISTS', roster) == 0 then
+  redis.call('SREM', roles, role)
+end
+return answer

@@ -1,0 +1,72 @@
+-- token/cancel: leaves a mark that a later issue of the request meets, and ends a live token of that request.
+--
+-- KEYS 1 token:<player>  hash
+--      2 due             set, the servers that have a due: set
+--      3.. due:<server>  zset, one for each server of ARGV 7..
+-- ARGV 1 player, 2 request, 3 node id of who cancels, 4 its epoch, 5 auditMs, 6 channel, 7.. servers (0 to 16)
+-- Answers CANCELLED              marked; no live token of the request was there
+--         RELEASED <id> <server> marked; that token was ended
+--         LOST                   marked; another claimant holds the token
+--         LANDED                 marked; the token of the request was consumed
+--         NEED <server>          the due: set of that server has to be passed
+-- Events  ended <player> <id> <server> RELEASED
+-- Bound   one row; the last four marks are kept.
+-- Repeat  a request that is marked already keeps its mark; an ended token stays ended.
+-- Example EVALSHA <sha> 3 maitred:{eu}:token:alice maitred:{eu}:due maitred:{eu}:due:b1
+--         alice r1 p1 1796000000000 60000 maitred:{eu}:events:token b1
+local count = #ARGV - 6
+if count < 0 or count > 16 or #KEYS ~= count + 2 then
+  return redis.error_reply('ARITY token/cancel takes 2 keys and 6 arguments, and one of each for up to 16 servers')
+end
+local token, servers = KEYS[1], KEYS[2]
+local player, request, name, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local audit_ms, channel = tonumber(ARGV[5]), ARGV[6]
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'request', 'claimant', 'claimant_epoch', 'expires_at',
+  'cancelled')
+local id, state, server = row[1], row[2], row[3]
+local ours = id and row[4] == request
+local answer = 'CANCELLED'
+local due
+if ours and state == 'CONSUMED' then
+  answer = 'LANDED'
+elseif ours and (state == 'PENDING' or state == 'CLAIMED') and now < (tonumber(row[7] or '') or 0) then
+  if state == 'CLAIMED' and (row[5] ~= name or row[6] ~= epoch) then
+    answer = 'LOST'
+  else
+    answer = 'RELEASED'
+    for i = 1, count do
+      if ARGV[6 + i] == server then
+        due = KEYS[2 + i]
+      end
+    end
+    if not due then
+      return { 'NEED', server or '' }
+    end
+  end
+end
+local marks = { request .. '@' .. string.format('%.0f', now) }
+for mark, at in string.gmatch(row[8] or '', '([^ @]+)@(%d+)') do
+  if mark ~= request and #marks < 4 and now - tonumber(at) < audit_ms then
+    marks[#marks + 1] = mark .. '@' .. at
+  end
+end
+
+redis.call('HSET', token, 'cancelled', table.concat(marks, ' '))
+if answer == 'RELEASED' then
+  redis.call('HSET', token, 'state', 'RELEASED', 'reason', 'cancelled')
+  redis.call('ZREM', due, player)
+  if redis.call('EXISTS', due) == 0 then
+    redis.call('SREM', servers, server)
+  end
+  redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. id .. ' ' .. server .. ' RELEASED')
+end
+if answer == 'RELEASED' or redis.call('PTTL', token) < audit_ms then
+  redis.call('PEXPIRE', token, string.format('%.0f', audit_ms))
+end
+if answer == 'RELEASED' then
+  return { answer, id, server }
+end
+return { answer }

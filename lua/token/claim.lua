@@ -1,0 +1,98 @@
+-- token/claim: PENDING -> CLAIMED, by exactly one of any number of racing claimants.
+--
+-- KEYS 1 token:<player>   hash
+--      2 node:<claimant>  hash, the claimant's row (not read for epoch 0)
+--      3 node:<server>    hash, the row of the server that issued the token
+--      4 control          hash, kill switch entries
+-- ARGV 1 id, 2 server (behind KEYS 3), 3 claimant, 4 claimant_epoch (0: a router that is no member), 5 claim_op,
+--      6 claim_sig, 7 bytes of control kill as last seen (empty for none), 8 its verdict (on or off),
+--      9 bytes of control kill:<claimant>, 10 its verdict, 11 bytes of control kill:<server>, 12 its verdict
+-- Answers CLAIMED          this operation holds the token
+--         LOST             another claimant holds it, or this claim was reopened since
+--         EXPIRED          its time is over
+--         ENDED <end>      the token has ended
+--         NONE             there is no such token
+--         SERVER_GONE      the incarnation that issued it is gone
+--         KILLED <entry>   a kill switch is on
+--         CONTROL          other control entries stand than those passed: read, verify, repeat
+--         NO_LEASE         the claimant's row is gone or too old
+--         FENCED <epoch>   the claimant's epoch is over
+--         NEED <server>    the row of that server has to be in KEYS 3
+-- Events  none
+-- Bound   one row.
+-- Repeat  the same claim_op is answered CLAIMED while its claim stands.
+-- Example EVALSHA <sha> 4 maitred:{eu}:token:alice maitred:{eu}:node:p1 maitred:{eu}:node:b1 maitred:{eu}:control
+--         t1 b1 p1 1796000000000 op1 5ebd00f2.xxx "" off "" off "" off
+if #KEYS ~= 4 or #ARGV ~= 12 then
+  return redis.error_reply('ARITY token/claim takes 4 keys and 12 arguments')
+end
+local token, claimant_node, server_node, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, server, claimant, claimant_epoch, claim_op = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
+  end
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  return math.abs(now - (tonumber(row[2] or '') or 0)) <= (tonumber(row[3] or '') or 0), 'NO_LEASE'
+end
+
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'claim_op',
+  'last_claim_op')
+local state = row[2]
+local here = row[1] == id
+if here and state == 'CLAIMED' and row[6] == claim_op then
+  return { 'CLAIMED' }
+end
+
+local entries = redis.call('HMGET', control, 'kill', 'kill:' .. claimant, 'kill:' .. server)
+if (entries[1] or '') ~= ARGV[7] or (entries[2] or '') ~= ARGV[9] or (entries[3] or '') ~= ARGV[11] then
+  return { 'CONTROL' }
+end
+if ARGV[8] == 'on' then
+  return { 'KILLED', 'kill' }
+end
+if ARGV[10] == 'on' then
+  return { 'KILLED', 'kill:' .. claimant }
+end
+if ARGV[12] == 'on' then
+  return { 'KILLED', 'kill:' .. server }
+end
+if claimant_epoch ~= '0' then
+  local held, why, current = alive(claimant_node, claimant_epoch)
+  if not held then
+    return { why, current }
+  end
+end
+if not here then
+  for old_id, ending in string.gmatch(redis.call('HGET', token, 'previous') or '', '([^ :]+):([^ :]+):') do
+    if old_id == id then
+      return { 'ENDED', ending }
+    end
+  end
+  return { 'NONE' }
+end
+if state ~= 'PENDING' and state ~= 'CLAIMED' then
+  return { 'ENDED', state or '' }
+end
+if now >= (tonumber(row[5] or '') or 0) then
+  return { 'EXPIRED' }
+end
+if state == 'CLAIMED' or row[7] == claim_op then
+  return { 'LOST' }
+end
+if row[3] ~= server then
+  return { 'NEED', row[3] or '' }
+end
+if not alive(server_node, row[4]) then
+  return { 'SERVER_GONE' }
+end
+
+redis.call('HSET', token, 'state', 'CLAIMED', 'claimant', claimant, 'claimant_epoch', claimant_epoch,
+  'claimed_at', string.format('%.0f', now), 'claim_op', claim_op, 'claim_sig', ARGV[6])
+return { 'CLAIMED' }

@@ -1,0 +1,81 @@
+-- token/consume: CLAIMED, or PENDING that was claimed before, -> CONSUMED, exactly once, by the server that issued it.
+--
+-- KEYS 1 token:<player>  hash
+--      2 node:<server>   hash, the server's row
+--      3 due:<server>    zset, player -> next time someone must look
+--      4 due             set, the servers that have a due: set
+-- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 consume_op, 6 auditMs
+-- Answers CONSUMED         the player has the place (also for a repeat of the same consume_op)
+--         REPLAY           the token was consumed by another operation
+--         NOT_CLAIMED      no proxy ever claimed it
+--         EXPIRED          its time is over
+--         ENDED <end>      the token has ended
+--         NOT_YOURS        the token is of another server, or of another epoch of it
+--         NONE             there is no such token
+--         NO_LEASE         the server's row is gone or too old
+--         FENCED <epoch>   the server's epoch is over
+-- Events  none
+-- Bound   one row.
+-- Repeat  the same consume_op is answered CONSUMED while the row stands or is among the last four ended.
+-- Example EVALSHA <sha> 4 maitred:{eu}:token:alice maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due
+--         t1 alice b1 1796000000000 op2 60000
+if #KEYS ~= 4 or #ARGV ~= 6 then
+  return redis.error_reply('ARITY token/consume takes 4 keys and 6 arguments')
+end
+local token, node, due, servers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, player, server, server_epoch, consume_op, audit_ms =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'last_claim_op',
+  'consume_op')
+local state = row[2]
+local here = row[1] == id
+local ending, op
+if here then
+  if state ~= 'PENDING' and state ~= 'CLAIMED' then
+    ending, op = state or '', row[7]
+  end
+else
+  for old_id, old_ending, old_op in string.gmatch(redis.call('HGET', token, 'previous') or '',
+    '([^ :]+):([^ :]+):([^ :]+)') do
+    if old_id == id then
+      ending, op = old_ending, old_op
+    end
+  end
+end
+if ending == 'CONSUMED' then
+  return { op == consume_op and 'CONSUMED' or 'REPLAY' }
+end
+
+local mine = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
+if mine[1] and mine[1] ~= server_epoch then
+  return { 'FENCED', mine[1] }
+end
+if not mine[1] or math.abs(now - (tonumber(mine[2] or '') or 0)) > (tonumber(mine[3] or '') or 0) then
+  return { 'NO_LEASE' }
+end
+if ending then
+  return { 'ENDED', ending }
+end
+if not here then
+  return { 'NONE' }
+end
+if row[3] ~= server or row[4] ~= server_epoch then
+  return { 'NOT_YOURS' }
+end
+if now >= (tonumber(row[5] or '') or 0) then
+  return { 'EXPIRED' }
+end
+if state == 'PENDING' and not row[6] then
+  return { 'NOT_CLAIMED' }
+end
+
+redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', string.format('%.0f', now))
+redis.call('PEXPIRE', token, string.format('%.0f', audit_ms))
+redis.call('ZREM', due, player)
+if redis.call('EXISTS', due) == 0 then
+  redis.call('SREM', servers, server)
+end
+return { 'CONSUMED' }

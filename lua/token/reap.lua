@@ -1,0 +1,88 @@
+-- token/reap: one sweep over tokens of a server that are due: expires, reopens claims of the dead, heals the index.
+--
+-- KEYS 1 due:<server>    zset, player -> next time someone must look
+--      2 due             set, the servers that have a due: set
+--      then a pair for each token: token:<player>, node:<claimant> (KEYS 1 again where it was read unclaimed)
+-- ARGV 1 server, 2 claimReanimateMs, 3 auditMs, 4 channel, 5 dry run (1: decide, write nothing),
+--      then a pair for each token: player, claimant as read (empty for none); 0 to 128 pairs
+-- Answers REAPED <word>...  one a token: EXPIRED, REOPENED, KEPT (looked at again later), HEALED (index entry without
+--                           a token), SKIPPED (not due, or changed since it was read)
+-- Events  ended <player> <id> <server> EXPIRED, reopened <player> <id> <server>
+-- Bound   128 tokens a call.
+-- Repeat  what was reaped is no longer due and is answered SKIPPED.
+-- Example EVALSHA <sha> 4 maitred:{eu}:due:b1 maitred:{eu}:due maitred:{eu}:token:alice maitred:{eu}:node:p1
+--         b1 5000 60000 maitred:{eu}:events:token 0 alice p1
+local count = (#ARGV - 5) / 2
+if count < 0 or count ~= math.floor(count) or count > 128 or #KEYS ~= 2 + 2 * count then
+  return redis.error_reply('ARITY token/reap takes 2 keys and 5 arguments, and two of each for up to 128 tokens')
+end
+local due, servers = KEYS[1], KEYS[2]
+local server, reanimate_ms, audit_ms, channel, dry =
+  ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5] == '1'
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local plan = {}
+for i = 1, count do
+  local token, claimant_node = KEYS[1 + 2 * i], KEYS[2 + 2 * i]
+  local player, claimant = ARGV[4 + 2 * i], ARGV[5 + 2 * i]
+  local score = redis.call('ZSCORE', due, player)
+  local step = { word = 'SKIPPED', token = token, player = player }
+  if score and tonumber(score) <= now then
+    local row = redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
+      'claimed_at', 'claim_op', 'claim_sig')
+    local state = row[2]
+    local expires_at = tonumber(row[4] or '') or 0
+    step.id, step.row = row[1], row
+    if not row[1] or row[3] ~= server or (state ~= 'PENDING' and state ~= 'CLAIMED') then
+      step.word = 'HEALED'
+    elseif now >= expires_at then
+      step.word = 'EXPIRED'
+    elseif state == 'PENDING' then
+      step.word, step.at = 'KEPT', math.min(expires_at, now + reanimate_ms)
+    elseif row[5] == claimant then
+      local reopen_at = (tonumber(row[7] or '') or 0) + reanimate_ms
+      local lease_end = 0
+      if row[6] ~= '0' then
+        local node = redis.call('HMGET', claimant_node, 'epoch', 'beat_at', 'lease_ms')
+        local beat_at, lease_ms = tonumber(node[2] or '') or 0, tonumber(node[3] or '') or 0
+        if node[1] == row[6] and math.abs(now - beat_at) <= lease_ms then
+          lease_end = math.max(beat_at + lease_ms, now + 1)
+        end
+      end
+      if lease_end == 0 and reopen_at <= now then
+        step.word, step.at = 'REOPENED', math.min(expires_at, now + reanimate_ms)
+      else
+        step.word, step.at = 'KEPT', math.min(expires_at, math.max(lease_end, math.min(reopen_at, now + reanimate_ms)))
+      end
+    end
+  end
+  plan[i] = step
+end
+
+local answer = { 'REAPED' }
+for i, step in ipairs(plan) do
+  answer[1 + i] = step.word
+  if not dry then
+    if step.word == 'EXPIRED' then
+      redis.call('HSET', step.token, 'state', 'EXPIRED')
+      redis.call('PEXPIRE', step.token, string.format('%.0f', audit_ms))
+      redis.call('PUBLISH', channel, 'ended ' .. step.player .. ' ' .. step.id .. ' ' .. server .. ' EXPIRED')
+    elseif step.word == 'REOPENED' then
+      redis.call('HSET', step.token, 'state', 'PENDING', 'last_claimant', step.row[5], 'last_claimant_epoch',
+        step.row[6], 'last_claimed_at', step.row[7] or '', 'last_claim_op', step.row[8] or '', 'last_claim_sig',
+        step.row[9] or '')
+      redis.call('HDEL', step.token, 'claimant', 'claimant_epoch', 'claimed_at', 'claim_op', 'claim_sig')
+      redis.call('PUBLISH', channel, 'reopened ' .. step.player .. ' ' .. step.id .. ' ' .. server)
+    end
+    if step.word == 'EXPIRED' or step.word == 'HEALED' then
+      redis.call('ZREM', due, step.player)
+    elseif step.at then
+      redis.call('ZADD', due, string.format('%.0f', step.at), step.player)
+    end
+  end
+end
+if not dry and redis.call('EXISTS', due) == 0 then
+  redis.call('SREM', servers, server)
+end
+return answer

@@ -1,0 +1,56 @@
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Milliseconds on a clock of this machine that nobody sets and that goes on while the machine is suspended. Only
+/// differences mean something.
+pub fn boot_ms() -> u64 {
+    #[cfg(target_os = "linux")]
+    let time = clock_gettime(ClockId::Boottime);
+    #[cfg(not(target_os = "linux"))]
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let millis = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
+    seconds.saturating_mul(1000).saturating_add(millis)
+}
+
+/// An estimate of the store's clock: the machine's own monotonic clock plus an offset, taken anew from each answer that
+/// carries the store's time. The wall clock of this machine is never read.
+#[derive(Debug, Default)]
+pub struct StoreClock {
+    offset_ms: AtomicI64,
+}
+
+impl StoreClock {
+    /// The store's time now, in ms since 1970, as far as this process knows. 0 or little before the first
+    /// [`observe`](Self::observe).
+    pub fn now_ms(&self) -> u64 {
+        let boot = i64::try_from(boot_ms()).unwrap_or(i64::MAX);
+        u64::try_from(boot.saturating_add(self.offset_ms.load(Ordering::Acquire))).unwrap_or(0)
+    }
+
+    /// Takes in a reading: the store said `store_ms`, asked at `sent_boot_ms` and answered at `received_boot_ms`. The
+    /// reading is taken to be from the middle of the round trip.
+    pub fn observe(&self, store_ms: u64, sent_boot_ms: u64, received_boot_ms: u64) {
+        let half_trip = received_boot_ms.saturating_sub(sent_boot_ms) / 2;
+        let at_receipt = i64::try_from(store_ms.saturating_add(half_trip)).unwrap_or(i64::MAX);
+        let received = i64::try_from(received_boot_ms).unwrap_or(i64::MAX);
+        self.offset_ms.store(at_receipt.saturating_sub(received), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sto_9_the_estimate_runs_with_the_monotonic_clock_from_the_middle_of_the_round_trip() {
+        let clock = StoreClock::default();
+        let boot = boot_ms();
+        clock.observe(1_796_000_000_000, boot.saturating_sub(10), boot);
+        let ahead = clock.now_ms() - 1_796_000_000_000;
+        assert!(ahead < 1_000, "{ahead}");
+        clock.observe(1_795_000_000_000, boot, boot);
+        assert!(clock.now_ms() < 1_796_000_000_000, "a step of the store's clock is followed");
+    }
+}

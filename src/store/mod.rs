@@ -1,0 +1,28 @@
+//! The store: the only place that knows the redis client.
+//!
+//! - [`StoreUrl`] and [`StoreOptions`]: where the store is and how long anything may take.
+//! - [`Store`]: one shared connection that pipelines by itself for scripts and single reads, a small pool for bulk reads.
+//! - [`scripts`]: every mutation of shared state, one Lua script each, pinned by its SHA-1.
+//! - [`Invocation`] and [`Answer`]: one call of a script, repeated under the same operation until its outcome is known.
+//! - [`Keys`]: every key and channel of a zone.
+//! - [`StoreClock`]: this process's estimate of the store's time, the only clock decisions are made by.
+//! - [`Feed`]: pub/sub on a connection of its own, which says when something may have been missed.
+
+mod call;
+mod clock;
+mod connect;
+mod fault;
+mod feed;
+mod keys;
+mod read;
+pub mod scripts;
+mod url;
+
+pub use call::{Answer, Invocation};
+pub use clock::{StoreClock, boot_ms};
+pub use connect::{ServerInfo, Store, StoreOptions};
+pub use feed::{Feed, FeedChannel, FeedItem};
+pub use keys::{Key, Keys};
+pub use read::Row;
+pub use scripts::Script;
+pub use url::StoreUrl;

@@ -1,0 +1,226 @@
+use std::collections::HashMap;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, FromRedisValue, Pipeline, Value};
+use tokio::time::Instant;
+
+use super::connect::Store;
+use super::fault;
+use super::keys::Key;
+use crate::error::{Error, Result};
+
+/// Rows read in one pipeline.
+const BATCH: usize = 256;
+
+/// A hash as it was read. Values that are not UTF-8 are replaced, so that their row cannot verify.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row {
+    fields: HashMap<String, String>,
+}
+
+impl Row {
+    /// The value of a field.
+    pub fn get(&self, field: &str) -> Option<&str> {
+        self.fields.get(field).map(String::as_str)
+    }
+
+    /// The value of a field, empty where it is missing.
+    pub fn text(&self, field: &str) -> &str {
+        self.get(field).unwrap_or("")
+    }
+
+    /// The whole number in a field.
+    pub fn number(&self, field: &str) -> Option<u64> {
+        self.get(field)?.parse().ok()
+    }
+
+    /// True where the key does not exist.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// All fields.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    fn read(value: &Value) -> Option<Self> {
+        let mut fields = HashMap::new();
+        for (name, value) in value.as_map_iter()? {
+            fields.insert(text_of(name)?, text_of(value)?);
+        }
+        Some(Self { fields })
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Row {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(fields: I) -> Self {
+        Self { fields: fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Single reads go through the shared connection, bulk reads through the pool. Reads are repeated by their callers.
+impl Store {
+    async fn read_one<T: FromRedisValue>(&self, command: &Cmd, during: &'static str) -> Result<T> {
+        let deadline = Instant::now() + self.options().command_timeout;
+        let value = self.send(command, deadline).await.map_err(|sent| sent.typed(during))?;
+        redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })
+    }
+
+    /// One hash (`HGETALL`); empty where the key does not exist.
+    pub async fn row(&self, key: Key<'_>) -> Result<Row> {
+        let during = "reading a row";
+        let value: Value = self.read_one(redis::cmd("HGETALL").arg(key), during).await?;
+        Row::read(&value).ok_or_else(|| strange(during, &key.to_string()))
+    }
+
+    /// Many hashes, in pipelines of 256 on a pooled connection, in the order of `keys`.
+    pub async fn rows(&self, keys: &[Key<'_>]) -> Result<Vec<Row>> {
+        let during = "reading rows";
+        let mut rows = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Ok(rows);
+        }
+        let mut connection = self.pooled(during).await?;
+        for batch in keys.chunks(BATCH) {
+            let mut pipeline = Pipeline::new();
+            for key in batch {
+                pipeline.cmd("HGETALL").arg(key);
+            }
+            let values = connection
+                .req_packed_commands(&pipeline, 0, batch.len())
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            for (key, value) in batch.iter().zip(&values) {
+                if let Value::ServerError(error) = value {
+                    return Err(fault::typed(during, &redis::RedisError::from(error.clone())));
+                }
+                rows.push(Row::read(value).ok_or_else(|| strange(during, &key.to_string()))?);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Some fields of many hashes (`HMGET`), in pipelines of 256 on a pooled connection.
+    pub async fn fields(&self, keys: &[Key<'_>], names: &[&str]) -> Result<Vec<Row>> {
+        let during = "reading rows";
+        let mut rows = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Ok(rows);
+        }
+        let mut connection = self.pooled(during).await?;
+        for batch in keys.chunks(BATCH) {
+            let mut pipeline = Pipeline::new();
+            for key in batch {
+                pipeline.cmd("HMGET").arg(key).arg(names);
+            }
+            let values: Vec<Vec<Option<String>>> =
+                pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))?;
+            rows.extend(values.into_iter().map(|values| {
+                names.iter().zip(values).filter_map(|(name, value)| Some(((*name).to_owned(), value?))).collect()
+            }));
+        }
+        Ok(rows)
+    }
+
+    /// The members of a set (`SSCAN` on a pooled connection), sorted.
+    pub async fn members(&self, key: Key<'_>) -> Result<Vec<String>> {
+        let during = "reading a set";
+        let mut connection = self.pooled(during).await?;
+        let mut members: Vec<String> = Vec::new();
+        let mut cursor: u64 = 0;
+        loop {
+            let (next, page): (u64, Vec<String>) = redis::cmd("SSCAN")
+                .arg(key)
+                .arg(cursor)
+                .arg("COUNT")
+                .arg(BATCH)
+                .query_async(&mut connection)
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            members.extend(page);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
+        Ok(members)
+    }
+
+    /// The fields of a large hash (`HSCAN` on a pooled connection).
+    pub async fn scan_row(&self, key: Key<'_>) -> Result<Row> {
+        let during = "reading a hash";
+        let mut connection = self.pooled(during).await?;
+        let mut fields = HashMap::new();
+        let mut cursor: u64 = 0;
+        loop {
+            let (next, page): (u64, Vec<String>) = redis::cmd("HSCAN")
+                .arg(key)
+                .arg(cursor)
+                .arg("COUNT")
+                .arg(BATCH)
+                .query_async(&mut connection)
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            let mut page = page.into_iter();
+            while let (Some(name), Some(value)) = (page.next(), page.next()) {
+                fields.insert(name, value);
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(Row { fields });
+            }
+        }
+    }
+
+    /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.
+    pub async fn scores(&self, key: Key<'_>) -> Result<Vec<(String, f64)>> {
+        self.score_range(key, "+inf", usize::MAX).await
+    }
+
+    /// The members of a sorted set with a score of at most `max`, lowest first, at most `limit`.
+    pub async fn score_range(&self, key: Key<'_>, max: &str, limit: usize) -> Result<Vec<(String, f64)>> {
+        let during = "reading a sorted set";
+        let mut connection = self.pooled(during).await?;
+        let mut all: Vec<(String, f64)> = Vec::new();
+        while all.len() < limit {
+            let page: Vec<(String, f64)> = redis::cmd("ZRANGEBYSCORE")
+                .arg(key)
+                .arg("-inf")
+                .arg(max)
+                .arg("WITHSCORES")
+                .arg("LIMIT")
+                .arg(all.len())
+                .arg(BATCH.min(limit - all.len()))
+                .query_async(&mut connection)
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            let full = page.len() == BATCH;
+            all.extend(page);
+            if !full {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Publishes to a channel. Answers how many connections got it; on a Cluster that number means nothing.
+    pub async fn publish(&self, channel: Key<'_>, payload: &[u8]) -> Result<u64> {
+        self.read_one(redis::cmd("PUBLISH").arg(channel).arg(payload), "publishing").await
+    }
+}
+
+fn strange(during: &'static str, key: &str) -> Error {
+    Error::Protocol { during, detail: format!("{key} is no map of texts") }
+}
