@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod envelope;
 pub mod error;
 pub mod ids;
+pub mod node;
 pub mod store;
 
 pub use error::{Error, Result};

@@ -16,6 +16,7 @@ mod feed;
 mod keys;
 mod read;
 pub mod scripts;
+mod trust;
 mod url;
 
 pub use call::{Answer, Invocation};
@@ -25,4 +26,5 @@ pub use feed::{Feed, FeedChannel, FeedItem};
 pub use keys::{Key, Keys};
 pub use read::Row;
 pub use scripts::Script;
+pub use trust::Trust;
 pub use url::StoreUrl;

@@ -1,0 +1,191 @@
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
+use crate::error::{Error, Result};
+use crate::ids::NodeId;
+use crate::store::{Invocation, Store, Trust, scripts};
+
+/// The fleet-wide kill switch.
+pub const KILL: &str = "kill";
+/// Tries of a control write against other writers and the clock.
+const PUT_TRIES: usize = 8;
+
+/// One control entry as it stands in the store: JSON text in the hash `control`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlEntry {
+    /// `on` or `off` for switches.
+    pub value: String,
+    /// Grows with every write.
+    pub version: u64,
+    /// Who wrote it.
+    pub by: String,
+    /// When, in store ms.
+    pub at: u64,
+    /// Schema version.
+    pub v: u32,
+    /// Signature over name, value, version, by, at and v.
+    pub sig: String,
+}
+
+/// An entry that was looked at: its exact bytes, and the last one that verified.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    bytes: String,
+    in_force: Option<ControlEntry>,
+}
+
+/// The control entries this process last looked at. A forged entry is remembered by its bytes, so that scripts pass,
+/// and the last verified value stays in force: it neither stops nor starts anybody. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Control {
+    seen: Arc<RwLock<HashMap<String, Seen>>>,
+}
+
+/// What is passed to a script for one kill entry: the bytes last seen and what was made of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KillArg {
+    /// The bytes, empty for no entry.
+    pub bytes: String,
+    /// True where the switch is on.
+    pub on: bool,
+}
+
+impl KillArg {
+    /// The verdict as scripts take it.
+    pub fn verdict(&self) -> &'static str {
+        if self.on { "on" } else { "off" }
+    }
+}
+
+impl Control {
+    /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
+    pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
+        let row = store.scan_row(store.keys().control()).await?;
+        let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, bytes) in row.fields() {
+            let known = seen.entry(name.to_owned()).or_default();
+            if known.bytes != bytes {
+                known.bytes = bytes.to_owned();
+                if let Some(entry) = verified(trust, name, bytes)
+                    && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
+                {
+                    known.in_force = Some(entry);
+                }
+            }
+        }
+        // An entry that was deleted by hand is no verified value: the last one stays in force.
+        for (name, known) in seen.iter_mut() {
+            if row.get(name).is_none() {
+                known.bytes.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// What a script is told about the entry `name`.
+    pub fn kill_arg(&self, name: &str) -> KillArg {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(name) {
+            Some(known) => KillArg { bytes: known.bytes.clone(), on: is_on(known) },
+            None => KillArg { bytes: String::new(), on: false },
+        }
+    }
+
+    /// True where the switch `name` is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.seen.read().unwrap_or_else(PoisonError::into_inner).get(name).is_some_and(is_on)
+    }
+
+    /// True where the fleet or `id` is switched off.
+    pub fn is_killed(&self, id: &NodeId) -> bool {
+        self.is_on(KILL) || self.is_on(&kill_name(id))
+    }
+
+    /// True where an operator drains `id`.
+    pub fn is_draining(&self, id: &NodeId) -> bool {
+        self.is_on(&drain_name(id))
+    }
+
+    /// The entry in force.
+    pub fn entry(&self, name: &str) -> Option<ControlEntry> {
+        self.seen.read().unwrap_or_else(PoisonError::into_inner).get(name)?.in_force.clone()
+    }
+
+    /// Writes the entry `name` with a version above the last verified one. Repeats against other writers.
+    ///
+    /// Runs `control/put`. Safe to repeat: a repeated write of the same value only raises its version.
+    pub async fn put(&self, store: &Store, trust: &Trust, name: &str, value: &str, by: &str) -> Result<ControlEntry> {
+        self.refresh(store, trust).await?;
+        let mut version = None;
+        for _ in 0..PUT_TRIES {
+            let last = self.entry(name).map_or(0, |entry| entry.version);
+            let now = store.clock().now_ms();
+            let version_now = version.take().unwrap_or_else(|| now.max(last.saturating_add(1)));
+            let entry = signed(trust, name, value, version_now, by, now);
+            let text = serde_json::to_string(&entry)
+                .map_err(|error| Error::Protocol { during: "writing control", detail: error.to_string() })?;
+            let keys = store.keys();
+            let call = Invocation::new(&scripts::CONTROL_PUT, &[keys.control()])
+                .arg(name)
+                .arg(&text)
+                .arg(version_now)
+                .arg(last)
+                .arg(&self.kill_arg(name).bytes)
+                .arg(keys.control_events());
+            let answer = store.run(&call).await?;
+            match answer.word() {
+                "PUT" => {
+                    self.refresh(store, trust).await?;
+                    return Ok(entry);
+                }
+                "CHANGED" => self.refresh(store, trust).await?,
+                "VERSION" => version = Some(answer.number(0)?),
+                _ => return Err(answer.unexpected()),
+            }
+        }
+        Err(Error::Unreachable { during: "writing control", reason: "other writers were faster, too often".to_owned() })
+    }
+}
+
+/// The name of a node's own kill switch.
+pub fn kill_name(id: &NodeId) -> String {
+    format!("kill:{id}")
+}
+
+/// The name of a node's drain entry.
+pub fn drain_name(id: &NodeId) -> String {
+    format!("drain:{id}")
+}
+
+fn is_on(seen: &Seen) -> bool {
+    seen.in_force.as_ref().is_some_and(|entry| entry.value == "on")
+}
+
+fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {
+    let (version_text, at_text) = (version.to_string(), at.to_string());
+    let fields = [name, value, &version_text, by, &at_text, SCHEMA_VERSION_TEXT];
+    let sig = trust.keyring().sign(Kind::Control, &fields).as_str().to_owned();
+    ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
+}
+
+fn verified(trust: &Trust, name: &str, bytes: &str) -> Option<ControlEntry> {
+    let source = "control";
+    let Ok(entry) = serde_json::from_str::<ControlEntry>(bytes) else {
+        trust.audit().drop(AuditReason::ForgedControl, source, name);
+        return None;
+    };
+    if entry.v != SCHEMA_VERSION {
+        trust.audit().drop(AuditReason::SchemaVersion, source, name);
+        return None;
+    }
+    let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
+    let fields = [name, &entry.value, &version, &entry.by, &at, &v];
+    if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
+        trust.audit().drop(AuditReason::ForgedControl, source, name);
+        return None;
+    }
+    Some(entry)
+}

@@ -1,0 +1,313 @@
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::sync::broadcast;
+
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, NodeId, Role, ServiceName};
+use crate::store::{Feed, Store, Trust, boot_ms};
+
+use super::liveness::{Liveness, LivenessLimits};
+use super::record::NodeRecord;
+use super::roster::{rosters, rows_of};
+use super::view::{DirectoryEvent, NodeView, ServiceRef, Snapshot, View};
+
+/// Events that may wait for a slow listener.
+const EVENTS: usize = 1024;
+/// How long a subscription may go without a sign of life before the view counts as stale.
+const CONTACT_MAX_MS: u64 = 2_000;
+
+/// How a node looks at the others.
+#[derive(Debug, Clone)]
+pub struct DirectoryOptions {
+    /// The limits of the states.
+    pub limits: LivenessLimits,
+    /// The roles it keeps in view; `None` for all. Others are read one by one when they are needed.
+    pub roles: Option<BTreeSet<Role>>,
+}
+
+/// This node's live view of the zone: primed by a read, kept fresh by heartbeats where it subscribes, read again on a
+/// timer. Cheap to clone; asking it does no I/O unless the name says `fresh`.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    trust: Trust,
+    options: DirectoryOptions,
+    view: Mutex<View>,
+    contact: Mutex<Contact>,
+    cached: RwLock<Option<Arc<Snapshot>>>,
+    events: broadcast::Sender<DirectoryEvent>,
+}
+
+/// Until when the view is known to be true.
+#[derive(Debug, Default)]
+struct Contact {
+    /// The feed that keeps it fresh, where it subscribes.
+    feed: Option<Feed>,
+    /// Boot time of the last complete read.
+    read_boot_ms: u64,
+    /// Gaps of the feed so far, and how many of them a read has closed that began after them.
+    gaps: u64,
+    closed_gaps: u64,
+    /// True after a failed read.
+    failed: bool,
+}
+
+impl Directory {
+    /// A view that knows nobody yet. With a `feed` it expects heartbeats from it; without one it is true as of its last
+    /// read.
+    pub fn new(store: Store, trust: Trust, options: DirectoryOptions, feed: Option<Feed>) -> Self {
+        let (events, _) = broadcast::channel(EVENTS);
+        let contact = Contact { gaps: 1, feed, ..Contact::default() };
+        let view = Mutex::new(View::new(options.limits));
+        let inner =
+            Inner { store, trust, options, view, contact: Mutex::new(contact), cached: RwLock::new(None), events };
+        Self { inner: Arc::new(inner) }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.inner.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn contact(&self) -> MutexGuard<'_, Contact> {
+        self.inner.contact.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, events: impl IntoIterator<Item = DirectoryEvent>) {
+        for event in events {
+            if !matches!(event, DirectoryEvent::Updated { .. }) {
+                tracing::info!(?event, "directory");
+            }
+            // Nobody listening is fine: the view itself is what callers ask.
+            let _ = self.inner.events.send(event);
+        }
+    }
+
+    fn changed(&self) {
+        *self.inner.cached.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Joined, updated, suspect, offline, back, restarted, removed. A listener that falls 1,024 events behind misses the
+    /// oldest.
+    pub fn events(&self) -> broadcast::Receiver<DirectoryEvent> {
+        self.inner.events.subscribe()
+    }
+
+    /// The store time as of which ages are judged, and whether the view is stale. Time stands still while the store
+    /// cannot be heard, so that an outage turns nobody offline.
+    fn as_of(&self) -> (u64, bool) {
+        let contact = self.contact();
+        let now_boot = boot_ms();
+        let (true_until, stale) = match &contact.feed {
+            Some(feed) => {
+                let heard = feed.contact_boot_ms();
+                let silent = now_boot.saturating_sub(heard) > CONTACT_MAX_MS;
+                let stale = contact.gaps != contact.closed_gaps || contact.failed || silent || !feed.is_live();
+                (if stale { heard.max(contact.read_boot_ms) } else { now_boot }, stale)
+            }
+            None => (contact.read_boot_ms, contact.failed || contact.read_boot_ms == 0),
+        };
+        (self.inner.store.clock().now_ms().saturating_sub(now_boot.saturating_sub(true_until)), stale)
+    }
+
+    /// True while the view may be out of date: before the first read, after a failed one, and while the store cannot
+    /// be heard.
+    pub fn is_stale(&self) -> bool {
+        self.as_of().1
+    }
+
+    /// The feed lost messages: the view is stale until the next read.
+    pub(crate) fn gap(&self) {
+        self.contact().gaps += 1;
+        self.changed();
+    }
+
+    /// A heartbeat off the node channel. Forged ones are dropped and audited.
+    pub(crate) fn heard(&self, bytes: &[u8]) {
+        let Ok(record) = NodeRecord::from_wire(&self.inner.trust, bytes) else { return };
+        metrics::counter!("maitred_beats_received_total").increment(1);
+        self.take(record);
+    }
+
+    fn take(&self, record: NodeRecord) {
+        if self.inner.options.roles.as_ref().is_some_and(|roles| !roles.contains(&record.role)) {
+            return;
+        }
+        self.accept(record);
+    }
+
+    fn accept(&self, record: NodeRecord) {
+        let now = self.inner.store.clock().now_ms();
+        let event = self.view().apply(record, now);
+        self.changed();
+        self.tell(event);
+    }
+
+    /// `left <id> <epoch>` or `removed <id>` off the node channel: looks at the row before it believes it.
+    pub(crate) async fn look_again(&self, id: &NodeId) -> Result<()> {
+        self.read_one(id).await.map(|_| ())
+    }
+
+    /// Reads one node's row into the view. Answers its record, `None` where there is no row.
+    async fn read_one(&self, id: &NodeId) -> Result<Option<Arc<NodeRecord>>> {
+        let store = &self.inner.store;
+        let row = store.row(store.keys().node(id)).await?;
+        if row.is_empty() {
+            let epoch = self.view().get(id).map(|known| known.epoch);
+            if let Some(epoch) = epoch {
+                let event = self.view().leave(id, epoch);
+                self.changed();
+                self.tell(event);
+            }
+            return Ok(None);
+        }
+        let record = NodeRecord::from_row(&self.inner.trust, id, &row)?;
+        self.accept(record);
+        Ok(self.view().get(id).cloned())
+    }
+
+    /// Reads the rosters, and the rows of those whose beats the view has not heard. If a read fails the view is marked
+    /// stale and nothing of this round counts.
+    pub async fn refresh(&self) -> Result<()> {
+        let began = boot_ms();
+        let gaps = self.contact().gaps;
+        let outcome = self.read_all().await;
+        let was_stale = self.as_of().1;
+        let mut contact = self.contact();
+        contact.failed = outcome.is_err();
+        let records = match outcome {
+            Ok(records) => records,
+            Err(error) => {
+                drop(contact);
+                self.changed();
+                metrics::counter!("maitred_directory_refresh_failures_total").increment(1);
+                return Err(error);
+            }
+        };
+        let first = contact.read_boot_ms == 0;
+        contact.read_boot_ms = began;
+        contact.closed_gaps = gaps;
+        let subscribed = contact.feed.is_some();
+        drop(contact);
+        if subscribed && was_stale && !first {
+            let now = self.inner.store.clock().now_ms();
+            self.view().forgive(now);
+        }
+        for record in records {
+            self.take(record);
+        }
+        self.age();
+        Ok(())
+    }
+
+    async fn read_all(&self) -> Result<Vec<NodeRecord>> {
+        let store = &self.inner.store;
+        let mut wanted = Vec::new();
+        for (role, ids) in rosters(store).await? {
+            if self.inner.options.roles.as_ref().is_some_and(|roles| !roles.contains(&role)) {
+                continue;
+            }
+            let view = self.view();
+            // The roster's score is the store time of the last beat; one the view has heard needs no read.
+            wanted.extend(ids.into_iter().filter(|(id, beat_at)| {
+                view.get(id).is_none_or(|known| known.sent_at_ms.saturating_add(FRESH_SLACK_MS) < *beat_at)
+            }));
+        }
+        let ids: Vec<NodeId> = wanted.into_iter().map(|(id, _)| id).collect();
+        let rows = rows_of(store, &ids).await?;
+        let present = ids.iter().zip(&rows).filter(|(_, row)| !row.is_empty());
+        // A row that does not verify was audited; the others still count.
+        Ok(present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, row).ok()).collect())
+    }
+
+    /// Judges the ages anew and tells what changed. Cheap; meant to be called a few times a second.
+    pub fn age(&self) {
+        let (now, stale) = self.as_of();
+        if stale && self.contact().feed.is_some() {
+            return;
+        }
+        let events = self.view().age(now);
+        self.changed();
+        self.tell(events);
+    }
+
+    /// All nodes at one moment. Shared until something changes.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        let (now, stale) = self.as_of();
+        if let Some(snapshot) = self.inner.cached.read().unwrap_or_else(PoisonError::into_inner).as_ref()
+            && now.saturating_sub(snapshot.as_of_ms) < SNAPSHOT_MAX_MS
+            && snapshot.stale == stale
+        {
+            return Arc::clone(snapshot);
+        }
+        let snapshot = Arc::new(self.view().snapshot(now, stale));
+        *self.inner.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&snapshot));
+        snapshot
+    }
+
+    /// One node as the view has it, judged as of the last contact.
+    pub fn look(&self, id: &NodeId) -> Option<NodeView> {
+        let (now, _) = self.as_of();
+        self.view().look(id, now)
+    }
+
+    /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view without a feed
+    /// reads the node's row once.
+    ///
+    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`], [`Error::NodeRemoved`].
+    pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
+        if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
+            return Ok(view.record);
+        }
+        let subscribed = self.contact().feed.is_some();
+        if !subscribed || self.look(id).is_none() {
+            self.read_one(id).await?;
+        }
+        // A row that was just read is judged as of now, not as of the last read of all.
+        let view = self.view().look(id, self.inner.store.clock().now_ms());
+        match view {
+            None => Err(Error::NodeNotFound(id.clone())),
+            Some(view) => match view.liveness {
+                Liveness::Online => Ok(view.record),
+                Liveness::Suspect => Err(Error::NodeSuspect(id.clone())),
+                Liveness::Offline => Err(Error::NodeOffline(id.clone())),
+                Liveness::Removed => Err(Error::NodeRemoved(id.clone())),
+            },
+        }
+    }
+
+    /// A reference to `service` at `node`, of the node's present epoch.
+    ///
+    /// Errors: those of [`resolve`](Self::resolve), and [`Error::ServiceNotFound`].
+    pub async fn query(&self, node: &NodeId, service: &ServiceName) -> Result<ServiceRef> {
+        let record = self.resolve(node).await?;
+        if !record.offers(service.as_str()) {
+            return Err(Error::ServiceNotFound { service: service.to_string(), at: node.to_string() });
+        }
+        Ok(ServiceRef { node: node.clone(), epoch: record.epoch, service: service.clone() })
+    }
+
+    /// True where `epoch` is the present one of `id`. An unknown node or epoch costs one read of its row.
+    pub async fn is_current(&self, id: &NodeId, epoch: Epoch) -> Result<bool> {
+        let known = self.view().get(id).map(|record| record.epoch);
+        if known == Some(epoch) {
+            return Ok(true);
+        }
+        Ok(self.read_one(id).await?.is_some_and(|record| record.epoch == epoch))
+    }
+
+    /// The epoch of `id` in the view.
+    pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
+        self.view().get(id).map(|record| record.epoch)
+    }
+}
+
+/// A signed sent time and the store's beat time of the same beat differ by the trip and the clock estimate.
+const FRESH_SLACK_MS: u64 = 500;
+/// Age at which a shared snapshot is made anew although no row changed, so that ages go on.
+const SNAPSHOT_MAX_MS: u64 = 50;

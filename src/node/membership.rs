@@ -1,0 +1,282 @@
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, Incarnation, NodeId, Role};
+use crate::store::{Answer, Invocation, Store, Trust, boot_ms, scripts};
+
+use super::control::{KILL, drain_name, kill_name};
+use super::record::{NodeRecord, NodeTexts};
+use super::{Control, Lease, LeaseEvent};
+
+/// Tries of one join: the store may ask for another epoch, another time and another roster.
+const JOIN_TRIES: usize = 6;
+
+/// What a node is, apart from what changes from beat to beat.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its id.
+    pub id: NodeId,
+    /// Its role.
+    pub role: Role,
+    /// Where players are sent to, `host:port`.
+    pub addr: String,
+}
+
+/// How a beat ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeatOutcome {
+    /// Acknowledged. True where control entries changed since they were last looked at.
+    Acknowledged {
+        /// Read the control entries again.
+        control_changed: bool,
+    },
+    /// There is no row any more: join again.
+    Gone,
+    /// Another incarnation holds the id.
+    Fenced,
+}
+
+/// One process's membership of the fleet: the calls of `node/join`, `node/beat` and `node/leave`.
+#[derive(Debug)]
+pub struct Membership {
+    store: Store,
+    trust: Trust,
+    identity: Identity,
+    incarnation: Incarnation,
+    replaces: Option<Incarnation>,
+    lease: Lease,
+    seq: u64,
+}
+
+impl Membership {
+    /// A process that has not joined yet, with a fresh incarnation.
+    pub fn new(store: Store, trust: Trust, identity: Identity, lease: Lease) -> Self {
+        Self { store, trust, identity, incarnation: Incarnation::fresh(), replaces: None, lease, seq: 0 }
+    }
+
+    /// Lets the first join take over the live row of `incarnation`: what a supervisor that knows its old child is dead
+    /// may pass on.
+    #[must_use]
+    pub fn replacing(mut self, incarnation: Incarnation) -> Self {
+        self.replaces = Some(incarnation);
+        self
+    }
+
+    /// This run of the process.
+    pub fn incarnation(&self) -> &Incarnation {
+        &self.incarnation
+    }
+
+    /// The lease it keeps up.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Fills in what this membership knows of itself.
+    fn complete(&self, mut record: NodeRecord, epoch: Epoch, seq: u64) -> NodeRecord {
+        record.id = self.identity.id.clone();
+        record.role = self.identity.role.clone();
+        record.addr.clone_from(&self.identity.addr);
+        record.epoch = epoch;
+        record.incarnation = self.incarnation.clone();
+        record.seq = seq;
+        record.sent_at_ms = self.store.clock().now_ms();
+        record
+    }
+
+    /// Joins, or joins again after the row was lost. A process that had an epoch keeps it where nobody took the id and
+    /// the store still has it as the last one given; else it gets a new one.
+    ///
+    /// Errors with [`Error::DuplicateNode`] while another live process holds the id. Not cancel safe: a join that was
+    /// sent may stand; the next one takes it over, because the incarnation is the same.
+    pub async fn join(&mut self, record: NodeRecord) -> Result<Epoch> {
+        let own = self.lease.epoch();
+        let mut epoch = if own == Epoch::NONE { Epoch(self.store.clock().now_ms()) } else { own };
+        let mut old_role = self.identity.role.clone();
+        let mut skewed = false;
+        for _ in 0..JOIN_TRIES {
+            let record = self.complete(record.clone(), epoch, 0);
+            let sent = boot_ms();
+            let answer = self.store.run(&self.join_call(&record, own, &old_role)).await?;
+            match answer.word() {
+                "JOINED" => {
+                    self.store.clock().observe(answer.number(0)?, sent, boot_ms());
+                    self.seq = 0;
+                    self.lease.extend(epoch, sent);
+                    self.lease.tell(match own {
+                        Epoch::NONE => LeaseEvent::Joined { epoch },
+                        own if own == epoch => LeaseEvent::Resumed { epoch },
+                        old => LeaseEvent::Rejoined { old, new: epoch },
+                    });
+                    return Ok(epoch);
+                }
+                "EPOCH" => {
+                    epoch = Epoch(answer.number(0)?);
+                    self.store.clock().observe(answer.number(1)?, sent, boot_ms());
+                }
+                "SKEW" => {
+                    let store_ms = answer.number(0)?;
+                    self.store.clock().observe(store_ms, sent, boot_ms());
+                    if std::mem::replace(&mut skewed, true) {
+                        return Err(Error::Skew { store_ms });
+                    }
+                    if own == Epoch::NONE {
+                        epoch = Epoch(self.store.clock().now_ms());
+                    }
+                }
+                "NEED" => old_role = self.needed_role(&answer)?,
+                "DUPLICATE" => {
+                    return Err(Error::DuplicateNode {
+                        id: self.identity.id.clone(),
+                        addr: answer.text(0)?.to_owned(),
+                        lease_left_ms: answer.number(1)?,
+                    });
+                }
+                _ => return Err(answer.unexpected()),
+            }
+        }
+        Err(Error::Unreachable { during: "joining", reason: "the store asked for too many changes".to_owned() })
+    }
+
+    fn needed_role(&self, answer: &Answer) -> Result<Role> {
+        Role::new(answer.text(0)?).map_err(|_| Error::Protocol {
+            during: "node/join",
+            detail: format!("the row of {} has a role that is no name", self.identity.id),
+        })
+    }
+
+    fn join_call(&self, record: &NodeRecord, own: Epoch, old_role: &Role) -> Invocation {
+        let texts = record.texts(self.trust.keyring());
+        let keys = self.store.keys();
+        let id = &self.identity.id;
+        let call = Invocation::new(
+            &scripts::NODE_JOIN,
+            &[keys.node(id), keys.roster(&record.role), keys.roles(), keys.epochs(), keys.roster(old_role)],
+        );
+        let call = call
+            .arg(id.as_str())
+            .arg(record.role.as_str())
+            .arg(&record.addr)
+            .arg(&texts.epoch)
+            .arg(record.incarnation.as_str())
+            .arg(&texts.seq)
+            .arg(&texts.sent_at);
+        changing(call, record, &texts)
+            .arg(crate::envelope::SCHEMA_VERSION_TEXT)
+            .arg(&texts.sig)
+            .arg(self.replaces.as_ref().map_or("", Incarnation::as_str))
+            .arg(own.0)
+            .arg(self.lease.length_ms())
+            .arg(old_role.as_str())
+            .arg(keys.node_events())
+            .arg(texts.wire.as_slice())
+    }
+
+    /// Sends one heartbeat. The lease is counted from the moment it was first sent, so a repeat after a lost reply
+    /// gains nothing. `control` says which control entries were last looked at.
+    pub async fn beat(&mut self, record: NodeRecord, control: &Control) -> Result<BeatOutcome> {
+        let epoch = self.lease.epoch();
+        let mut skewed = false;
+        loop {
+            self.seq += 1;
+            let record = self.complete(record.clone(), epoch, self.seq);
+            let sent = boot_ms();
+            let answer = self.store.run_until(&self.beat_call(&record, control), self.beat_deadline()).await?;
+            match answer.word() {
+                "BEAT" => {
+                    self.store.clock().observe(answer.number(0)?, sent, boot_ms());
+                    self.lease.extend(epoch, sent);
+                    metrics::counter!("maitred_beats_sent_total").increment(1);
+                    return Ok(BeatOutcome::Acknowledged { control_changed: answer.text(1)? == "1" });
+                }
+                "GONE" => {
+                    self.store.clock().observe(answer.number(0)?, sent, boot_ms());
+                    return Ok(BeatOutcome::Gone);
+                }
+                "FENCED" => {
+                    self.lease.end();
+                    self.lease.tell(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
+                    return Ok(BeatOutcome::Fenced);
+                }
+                "SKEW" => {
+                    let store_ms = answer.number(0)?;
+                    self.store.clock().observe(store_ms, sent, boot_ms());
+                    if std::mem::replace(&mut skewed, true) {
+                        return Err(Error::Skew { store_ms });
+                    }
+                }
+                _ => return Err(answer.unexpected()),
+            }
+        }
+    }
+
+    /// A beat is not repeated into the time of the next one, which carries fresher numbers.
+    fn beat_deadline(&self) -> Instant {
+        let interval = Duration::from_millis(self.lease.length_ms() * 2 / 7);
+        Instant::now() + interval.max(self.store.options().command_timeout)
+    }
+
+    fn beat_call(&self, record: &NodeRecord, control: &Control) -> Invocation {
+        let texts = record.texts(self.trust.keyring());
+        let keys = self.store.keys();
+        let id = &self.identity.id;
+        let call = Invocation::new(
+            &scripts::NODE_BEAT,
+            &[keys.node(id), keys.roster(&record.role), keys.roles(), keys.control()],
+        );
+        let call = call
+            .arg(id.as_str())
+            .arg(record.role.as_str())
+            .arg(&texts.epoch)
+            .arg(record.incarnation.as_str())
+            .arg(&texts.seq)
+            .arg(&texts.sent_at);
+        changing(call, record, &texts)
+            .arg(&texts.sig)
+            .arg(self.lease.length_ms())
+            .arg(keys.node_events())
+            .arg(texts.wire.as_slice())
+            .arg(&control.kill_arg(KILL).bytes)
+            .arg(&control.kill_arg(&kill_name(id)).bytes)
+            .arg(&control.kill_arg(&drain_name(id)).bytes)
+    }
+
+    /// Leaves: the row and the roster entry go at once and everyone hears it. Safe to repeat. A process that was
+    /// fenced has nothing to take away.
+    pub async fn leave(&mut self) -> Result<()> {
+        let epoch = self.lease.epoch();
+        self.lease.end();
+        if epoch == Epoch::NONE {
+            return Ok(());
+        }
+        let keys = self.store.keys();
+        let (id, role) = (&self.identity.id, &self.identity.role);
+        let call =
+            Invocation::new(&scripts::NODE_LEAVE, &[keys.node(id), keys.roster(role), keys.roles(), keys.epochs()])
+                .arg(id.as_str())
+                .arg(role.as_str())
+                .arg(epoch.0)
+                .arg(self.incarnation.as_str())
+                .arg(keys.node_events());
+        let answer = self.store.run(&call).await?;
+        match answer.word() {
+            "LEFT" | "FENCED" => Ok(()),
+            _ => Err(answer.unexpected()),
+        }
+    }
+}
+
+/// The arguments that join and beat share, from `state` to `labels`.
+fn changing(call: Invocation, record: &NodeRecord, texts: &NodeTexts) -> Invocation {
+    let flag = |value: bool| if value { "1" } else { "0" };
+    call.arg(record.state.as_str())
+        .arg(flag(record.accepting))
+        .arg(flag(record.kill))
+        .arg(&texts.players)
+        .arg(&texts.soft_cap)
+        .arg(&texts.load)
+        .arg(&texts.services)
+        .arg(&texts.labels)
+}

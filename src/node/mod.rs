@@ -1,0 +1,31 @@
+//! Nodes: who is on duty, and what each one says of itself.
+//!
+//! Keys: `node:<id>` (the row, its TTL is the lease), `nodes:<role>` (rosters), `roles`, `epochs` (the last epoch given
+//! to an id), `control` (kill switch and drain entries).
+//!
+//! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
+//! - [`Control`]: the kill switch and drain entries, as last verified.
+//! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
+//! - [`Membership`]: join, beat, leave.
+//! - [`Directory`]: this node's view of the others, and [`Liveness`], the judgement of a beat's age.
+//! - [`roster`]: the upkeep of rosters.
+//!
+//! Invariants: an epoch is given once; a beat never creates a row; a row is believed only under the key it was written
+//! to; an unreachable store never turns anybody offline.
+
+mod control;
+mod directory;
+mod lease;
+mod liveness;
+mod membership;
+mod record;
+pub mod roster;
+mod view;
+
+pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
+pub use directory::{Directory, DirectoryOptions};
+pub use lease::{Lease, LeaseEvent};
+pub use liveness::{Liveness, LivenessLimits};
+pub use membership::{BeatOutcome, Identity, Membership};
+pub use record::{Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
+pub use view::{DirectoryEvent, NodeView, ServiceRef, Snapshot};

@@ -1,0 +1,102 @@
+//! The upkeep of rosters and of the epochs that were given out.
+
+use crate::error::Result;
+use crate::ids::{NodeId, Role};
+use crate::store::{Invocation, Key, Row, Store, scripts};
+
+/// Ids in one call.
+const BATCH: usize = 256;
+/// Rosters in one call of `node/forget`.
+const ROLES_MAX: usize = 32;
+/// How long the last epoch of an id is kept after the id was last seen.
+pub const FORGET_MS: u64 = 86_400_000;
+
+/// Reads the rosters: every role with its ids and the store time of each one's last beat.
+pub async fn rosters(store: &Store) -> Result<Vec<(Role, Vec<(NodeId, u64)>)>> {
+    let mut rosters = Vec::new();
+    for role in store.members(store.keys().roles()).await? {
+        // A name that is no role was written by hand; nothing of ours stands behind it.
+        let Ok(role) = Role::new(&role) else { continue };
+        let ids = store.scores(store.keys().roster(&role)).await?;
+        let ids = ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect();
+        rosters.push((role, ids));
+    }
+    Ok(rosters)
+}
+
+/// A score of ours is a whole number of ms below 2^53.
+pub(crate) fn score_ms(score: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and NaN becomes 0")]
+    let ms = score as u64;
+    ms
+}
+
+/// Takes nodes off the rosters that have been silent for `removed_ms`, and heals entries whose row has another role.
+/// Answers the ids that were taken off. Runs `node/remove`; any number may run at once.
+pub async fn remove_silent(store: &Store, removed_ms: u64) -> Result<Vec<NodeId>> {
+    let mut removed = Vec::new();
+    for (role, ids) in rosters(store).await? {
+        let batches: Vec<&[(NodeId, u64)]> = if ids.is_empty() { vec![&[]] } else { ids.chunks(BATCH).collect() };
+        for batch in batches {
+            let keys = store.keys();
+            let mut key_list = vec![keys.roster(&role), keys.roles(), keys.epochs()];
+            key_list.extend(batch.iter().map(|(id, _)| keys.node(id)));
+            let mut call = Invocation::new(&scripts::NODE_REMOVE, &key_list)
+                .arg(role.as_str())
+                .arg(removed_ms)
+                .arg(keys.node_events());
+            for (id, _) in batch {
+                call = call.arg(id.as_str());
+            }
+            let answer = store.run(&call).await?;
+            removed.extend(answer.values().iter().skip(1).filter_map(|id| NodeId::new(id).ok()));
+        }
+    }
+    Ok(removed)
+}
+
+/// Drops the last epoch of ids that nobody has seen for `forget_ms` and that are on no roster. Answers how many. Runs
+/// `node/forget`.
+pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
+    let epochs = store.scan_row(store.keys().epochs()).await?;
+    let now = store.clock().now_ms();
+    let old: Vec<(&str, &str)> = epochs.fields().filter(|(_, entry)| is_older(entry, now, forget_ms)).collect();
+    let mut forgotten = 0;
+    for batch in old.chunks(BATCH) {
+        let roles: Vec<Role> = rosters(store).await?.into_iter().map(|(role, _)| role).collect();
+        if roles.len() > ROLES_MAX {
+            tracing::warn!(roles = roles.len(), "more roles than one call can look through; epochs stay");
+            return Ok(forgotten);
+        }
+        let keys = store.keys();
+        let mut key_list: Vec<Key<'_>> = vec![keys.epochs(), keys.roles()];
+        key_list.extend(roles.iter().map(|role| keys.roster(role)));
+        let mut call = Invocation::new(&scripts::NODE_FORGET, &key_list).arg(forget_ms).arg(roles.len());
+        for role in &roles {
+            call = call.arg(role.as_str());
+        }
+        for (id, entry) in batch {
+            call = call.arg(*id).arg(*entry);
+        }
+        let answer = store.run(&call).await?;
+        // NEED: a roster came up in between; the next sweep sees it.
+        if answer.word() == "FORGOTTEN" {
+            forgotten += answer.number(0)?;
+        }
+    }
+    Ok(forgotten)
+}
+
+fn is_older(entry: &str, now: u64, forget_ms: u64) -> bool {
+    entry
+        .rsplit(' ')
+        .next()
+        .and_then(|seen| seen.parse::<u64>().ok())
+        .is_some_and(|seen| now.saturating_sub(seen) >= forget_ms)
+}
+
+/// Reads the rows behind `ids`, in their order; empty rows for those that are gone.
+pub async fn rows_of(store: &Store, ids: &[NodeId]) -> Result<Vec<Row>> {
+    let keys: Vec<Key<'_>> = ids.iter().map(|id| store.keys().node(id)).collect();
+    store.rows(&keys).await
+}
