@@ -7,5 +7,6 @@ pub mod error;
 pub mod ids;
 pub mod node;
 pub mod store;
+pub mod token;
 
 pub use error::{Error, Result};

@@ -186,31 +186,46 @@ impl Store {
 
     /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.
     pub async fn scores(&self, key: Key<'_>) -> Result<Vec<(String, f64)>> {
-        self.score_range(key, "+inf", usize::MAX).await
-    }
-
-    /// The members of a sorted set with a score of at most `max`, lowest first, at most `limit`.
-    pub async fn score_range(&self, key: Key<'_>, max: &str, limit: usize) -> Result<Vec<(String, f64)>> {
         let during = "reading a sorted set";
         let mut connection = self.pooled(during).await?;
         let mut all: Vec<(String, f64)> = Vec::new();
-        while all.len() < limit {
+        loop {
             let page: Vec<(String, f64)> = redis::cmd("ZRANGEBYSCORE")
                 .arg(key)
                 .arg("-inf")
-                .arg(max)
+                .arg("+inf")
                 .arg("WITHSCORES")
                 .arg("LIMIT")
                 .arg(all.len())
-                .arg(BATCH.min(limit - all.len()))
+                .arg(BATCH)
                 .query_async(&mut connection)
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
             let full = page.len() == BATCH;
             all.extend(page);
             if !full {
-                break;
+                return Ok(all);
             }
+        }
+    }
+
+    /// The members of many sorted sets with a score of at most `max`, lowest first, at most `limit` of each, in
+    /// pipelines on a pooled connection.
+    pub async fn score_ranges(&self, keys: &[Key<'_>], max: &str, limit: usize) -> Result<Vec<Vec<String>>> {
+        let during = "reading sorted sets";
+        let mut all = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Ok(all);
+        }
+        let mut connection = self.pooled(during).await?;
+        for batch in keys.chunks(BATCH) {
+            let mut pipeline = Pipeline::new();
+            for key in batch {
+                pipeline.cmd("ZRANGEBYSCORE").arg(key).arg("-inf").arg(max).arg("LIMIT").arg(0).arg(limit);
+            }
+            let values: Vec<Vec<String>> =
+                pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))?;
+            all.extend(values);
         }
         Ok(all)
     }

@@ -1,0 +1,446 @@
+use std::collections::BTreeSet;
+
+use serde_json::value::RawValue;
+
+use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
+use crate::node::{Control, KILL, kill_name};
+use crate::store::{Answer, Invocation, Key, Store, Trust, scripts};
+
+use super::outcome::{CancelOutcome, ClaimOutcome, ConsumeOutcome, IssueOutcome, ReleaseOutcome};
+use super::record::{Claim, Token, TokenRow};
+
+/// Largest payload of a token, in bytes.
+pub const PAYLOAD_MAX_BYTES: usize = 4_096;
+/// Other servers that one call can declare.
+const OTHERS_MAX: usize = 16;
+/// How often one call may be asked for other keys, other control entries or another time before it gives up.
+const REASKS: usize = 8;
+
+/// Times of tokens, in ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BookOptions {
+    /// How long a token lives. Default 30,000.
+    pub ttl_ms: u64,
+    /// How long a claim stands before it may be reopened when its claimant is gone. Default 5,000.
+    pub claim_reanimate_ms: u64,
+    /// How long ended tokens stay readable. Default 60,000.
+    pub audit_ms: u64,
+}
+
+impl Default for BookOptions {
+    fn default() -> Self {
+        Self { ttl_ms: 30_000, claim_reanimate_ms: 5_000, audit_ms: 60_000 }
+    }
+}
+
+/// What a backend wants issued.
+#[derive(Debug, Clone)]
+pub struct IssueOrder {
+    /// The token's id: the operation that is repeated until its outcome is definite.
+    pub id: TokenId,
+    /// For whom.
+    pub player: Player,
+    /// The request.
+    pub request: RequestId,
+    /// Its attempt, from 1.
+    pub attempt: u32,
+    /// What to hand over at the join.
+    pub payload: Box<RawValue>,
+    /// Store ms after which the attempt is given up, so that a late issue is refused.
+    pub deadline_ms: u64,
+    /// The servers that earlier attempts of the request asked.
+    pub earlier: Vec<NodeId>,
+    /// When it was first issued, in store ms: a repeat keeps it, so that it signs what the first try signed.
+    pub issued_at_ms: u64,
+}
+
+/// Who claims, releases or cancels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimant {
+    /// Its node id.
+    pub id: NodeId,
+    /// Its epoch; [`Epoch::NONE`] for a router that is no member.
+    pub epoch: Epoch,
+}
+
+/// The reservation book of a zone. Cheap to clone. Every operation is repeated under its own id while the store does
+/// not answer, for the store's operation time; [`Error::Unreachable`] then says that the outcome is not known, and the
+/// same call gives the definite answer later.
+#[derive(Debug, Clone)]
+pub struct Book {
+    store: Store,
+    trust: Trust,
+    control: Control,
+    options: BookOptions,
+}
+
+impl Book {
+    /// The book behind `store`.
+    pub fn new(store: Store, trust: Trust, control: Control, options: BookOptions) -> Self {
+        Self { store, trust, control, options }
+    }
+
+    /// The times.
+    pub fn options(&self) -> &BookOptions {
+        &self.options
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Issues a token for a place of `server`, which has to hold its lease. Runs `token/issue`.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::KillSwitch`],
+    /// [`Error::OutOfBounds`] for a payload over 4 KiB, [`Error::Untrusted`] where the player's present row did not
+    /// verify. The outcome of `order.id` is not known after [`Error::Unreachable`] only; the same order asks again.
+    pub async fn issue(&self, server: &Claimant, order: &mut IssueOrder) -> Result<IssueOutcome> {
+        let payload_bytes = order.payload.get().len();
+        if payload_bytes > PAYLOAD_MAX_BYTES {
+            return Err(Error::OutOfBounds {
+                what: "payload",
+                problem: format!("it has {payload_bytes} bytes, allowed are {PAYLOAD_MAX_BYTES}"),
+            });
+        }
+        let mut others: BTreeSet<NodeId> =
+            order.earlier.iter().filter(|id| **id != server.id).take(OTHERS_MAX - 1).cloned().collect();
+        for _ in 0..REASKS {
+            let mut token = Token {
+                id: order.id.clone(),
+                player: order.player.clone(),
+                server: server.id.clone(),
+                server_epoch: server.epoch,
+                request: order.request.clone(),
+                attempt: order.attempt,
+                payload: order.payload.clone(),
+                issued_at_ms: order.issued_at_ms,
+                expires_at_ms: order.issued_at_ms.saturating_add(self.options.ttl_ms),
+                sig: String::new(),
+            };
+            token.sign(&self.trust);
+            let answer = self.store.run(&self.issue_call(&token, order.deadline_ms, &others)).await?;
+            count("issue", answer.word());
+            match answer.word() {
+                "ISSUED" => return Ok(IssueOutcome::Issued(token)),
+                "TAKEN" => match self.find(&order.player).await? {
+                    Some(row) if row.token.id == order.id => return Ok(IssueOutcome::Issued(row.token)),
+                    Some(row) if row.is_live(self.store.clock().now_ms()) => {
+                        return Ok(IssueOutcome::Taken(Box::new(row)));
+                    }
+                    // It ended between the two looks: ask again.
+                    _ => {}
+                },
+                "ENDED" => return Ok(IssueOutcome::Ended(answer.text(0)?.to_owned())),
+                "ATTEMPT" => return Ok(IssueOutcome::Attempt),
+                "CANCELLED" => return Ok(IssueOutcome::Cancelled),
+                "LATE" => return Ok(IssueOutcome::Late),
+                // Not issued under this id, so it may be signed with another time.
+                "SKEW" => {
+                    self.store.sync_clock().await?;
+                    order.issued_at_ms = self.store.clock().now_ms();
+                }
+                "NEED" => self.needed(&answer, &order.player, &mut others)?,
+                _ => self.refused(&answer, server).await?,
+            }
+        }
+        Err(asked_too_often("issuing a token"))
+    }
+
+    fn issue_call(&self, token: &Token, deadline_ms: u64, others: &BTreeSet<NodeId>) -> Invocation {
+        let keys = self.store.keys();
+        let mut key_list = vec![
+            keys.token(&token.player),
+            keys.node(&token.server),
+            keys.due(&token.server),
+            keys.due_servers(),
+            keys.control(),
+        ];
+        for other in others {
+            key_list.extend([keys.node(other), keys.due(other)]);
+        }
+        let kill = self.control.kill_arg(KILL);
+        let kill_server = self.control.kill_arg(&kill_name(&token.server));
+        let mut call = Invocation::new(&scripts::TOKEN_ISSUE, &key_list)
+            .arg(token.id.as_str())
+            .arg(token.player.as_str())
+            .arg(token.server.as_str())
+            .arg(token.server_epoch.0)
+            .arg(token.request.as_str())
+            .arg(token.attempt)
+            .arg(token.payload.get())
+            .arg(token.issued_at_ms)
+            .arg(token.expires_at_ms)
+            .arg(SCHEMA_VERSION_TEXT)
+            .arg(&token.sig)
+            .arg(deadline_ms)
+            .arg(self.options.claim_reanimate_ms)
+            .arg(self.options.audit_ms)
+            .arg(keys.token_events())
+            .arg(&kill.bytes)
+            .arg(kill.verdict())
+            .arg(&kill_server.bytes)
+            .arg(kill_server.verdict());
+        for other in others {
+            call = call.arg(other.as_str());
+        }
+        call
+    }
+
+    /// Claims a token, so that exactly one proxy moves the player. Runs `token/claim`; `op` is the operation.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::KillSwitch`].
+    pub async fn claim(&self, token: &Token, claimant: &Claimant, op: &OperationId) -> Result<ClaimOutcome> {
+        let epoch = claimant.epoch.to_string();
+        let fields = [token.id.as_str(), token.player.as_str(), claimant.id.as_str(), &epoch, op.as_str()];
+        let sig = self.trust.keyring().sign(Kind::Claim, &fields);
+        for _ in 0..REASKS {
+            let keys = self.store.keys();
+            let kills =
+                [KILL, &kill_name(&claimant.id), &kill_name(&token.server)].map(|name| self.control.kill_arg(name));
+            let mut call = Invocation::new(
+                &scripts::TOKEN_CLAIM,
+                &[keys.token(&token.player), keys.node(&claimant.id), keys.node(&token.server), keys.control()],
+            )
+            .arg(token.id.as_str())
+            .arg(token.server.as_str())
+            .arg(claimant.id.as_str())
+            .arg(claimant.epoch.0)
+            .arg(op.as_str())
+            .arg(sig.as_str());
+            for kill in &kills {
+                call = call.arg(&kill.bytes).arg(kill.verdict());
+            }
+            let answer = self.store.run(&call).await?;
+            count("claim", answer.word());
+            return Ok(match answer.word() {
+                "CLAIMED" => ClaimOutcome::Claimed(Claim {
+                    claimant: claimant.id.clone(),
+                    claimant_epoch: claimant.epoch,
+                    claimed_at_ms: self.store.clock().now_ms(),
+                    claim_op: op.clone(),
+                }),
+                "LOST" => ClaimOutcome::Lost,
+                "EXPIRED" => ClaimOutcome::Expired,
+                "ENDED" => ClaimOutcome::Ended(answer.text(0)?.to_owned()),
+                "NONE" => ClaimOutcome::None,
+                "SERVER_GONE" => ClaimOutcome::ServerGone,
+                // The row under this id names another server than the signed token does: not what was signed.
+                "NEED" => return Err(self.forged(&token.player)),
+                _ => {
+                    self.refused(&answer, claimant).await?;
+                    continue;
+                }
+            });
+        }
+        Err(asked_too_often("claiming a token"))
+    }
+
+    /// Consumes a token at the join: the backend that issued it, in the epoch that issued it. Runs `token/consume`;
+    /// `op` is the operation. A replay is audited.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`].
+    pub async fn consume(
+        &self,
+        id: &TokenId,
+        player: &Player,
+        server: &Claimant,
+        op: &OperationId,
+    ) -> Result<ConsumeOutcome> {
+        let keys = self.store.keys();
+        let call = Invocation::new(
+            &scripts::TOKEN_CONSUME,
+            &[keys.token(player), keys.node(&server.id), keys.due(&server.id), keys.due_servers()],
+        )
+        .arg(id.as_str())
+        .arg(player.as_str())
+        .arg(server.id.as_str())
+        .arg(server.epoch.0)
+        .arg(op.as_str())
+        .arg(self.options.audit_ms);
+        let answer = self.store.run(&call).await?;
+        count("consume", answer.word());
+        Ok(match answer.word() {
+            "CONSUMED" => ConsumeOutcome::Consumed,
+            "REPLAY" => {
+                self.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), id.as_str());
+                ConsumeOutcome::Replay
+            }
+            "NOT_CLAIMED" => ConsumeOutcome::NotClaimed,
+            "EXPIRED" => ConsumeOutcome::Expired,
+            "ENDED" => ConsumeOutcome::Ended(answer.text(0)?.to_owned()),
+            "NOT_YOURS" => ConsumeOutcome::NotYours,
+            "NONE" => ConsumeOutcome::None,
+            _ => {
+                self.refused(&answer, server).await?;
+                return Err(answer.unexpected());
+            }
+        })
+    }
+
+    /// Releases a token that this proxy holds.
+    pub async fn release_claim(&self, token: &Token, by: &Claimant, reason: &str) -> Result<ReleaseOutcome> {
+        self.release(&token.id, &token.player, &token.server, "claimant", by, reason).await
+    }
+
+    /// Releases a token that this backend issued.
+    pub async fn release_own(
+        &self,
+        id: &TokenId,
+        player: &Player,
+        by: &Claimant,
+        reason: &str,
+    ) -> Result<ReleaseOutcome> {
+        self.release(id, player, &by.id, "server", by, reason).await
+    }
+
+    /// Releases any token, for an operator.
+    pub async fn release_any(&self, token: &Token, operator: &NodeId, reason: &str) -> Result<ReleaseOutcome> {
+        let by = Claimant { id: operator.clone(), epoch: Epoch::NONE };
+        self.release(&token.id, &token.player, &token.server, "operator", &by, reason).await
+    }
+
+    /// Runs `token/release`. `reason` is a word.
+    async fn release(
+        &self,
+        id: &TokenId,
+        player: &Player,
+        server: &NodeId,
+        role: &str,
+        by: &Claimant,
+        reason: &str,
+    ) -> Result<ReleaseOutcome> {
+        let keys = self.store.keys();
+        let call =
+            Invocation::new(&scripts::TOKEN_RELEASE, &[keys.token(player), keys.due(server), keys.due_servers()])
+                .arg(id.as_str())
+                .arg(player.as_str())
+                .arg(server.as_str())
+                .arg(role)
+                .arg(by.id.as_str())
+                .arg(by.epoch.0)
+                .arg(reason)
+                .arg(self.options.audit_ms)
+                .arg(keys.token_events());
+        let answer = self.store.run(&call).await?;
+        count("release", answer.word());
+        Ok(match answer.word() {
+            "RELEASED" => ReleaseOutcome::Released,
+            "LOST" => ReleaseOutcome::Lost,
+            "LANDED" => ReleaseOutcome::Landed,
+            "ENDED" => ReleaseOutcome::Ended(answer.text(0)?.to_owned()),
+            "NONE" => ReleaseOutcome::None,
+            "NEED" => return Err(self.forged(player)),
+            _ => return Err(answer.unexpected()),
+        })
+    }
+
+    /// Marks a request as cancelled, so that no later issue of it succeeds, and releases its live token. `servers` are
+    /// those that were asked. Runs `token/cancel`.
+    pub async fn cancel(
+        &self,
+        player: &Player,
+        request: &RequestId,
+        by: &Claimant,
+        servers: &[NodeId],
+    ) -> Result<CancelOutcome> {
+        let mut others: BTreeSet<NodeId> = servers.iter().take(OTHERS_MAX - 1).cloned().collect();
+        for _ in 0..REASKS {
+            let keys = self.store.keys();
+            let mut key_list: Vec<Key<'_>> = vec![keys.token(player), keys.due_servers()];
+            key_list.extend(others.iter().map(|server| keys.due(server)));
+            let mut call = Invocation::new(&scripts::TOKEN_CANCEL, &key_list)
+                .arg(player.as_str())
+                .arg(request.as_str())
+                .arg(by.id.as_str())
+                .arg(by.epoch.0)
+                .arg(self.options.audit_ms)
+                .arg(keys.token_events());
+            for server in &others {
+                call = call.arg(server.as_str());
+            }
+            let answer = self.store.run(&call).await?;
+            count("cancel", answer.word());
+            match answer.word() {
+                "CANCELLED" => return Ok(CancelOutcome::Marked),
+                "RELEASED" => return Ok(CancelOutcome::Released),
+                "LOST" => return Ok(CancelOutcome::Lost),
+                "LANDED" => return Ok(CancelOutcome::Landed),
+                "NEED" => self.needed(&answer, player, &mut others)?,
+                _ => return Err(answer.unexpected()),
+            }
+        }
+        Err(asked_too_often("cancelling a request"))
+    }
+
+    /// The player's token, verified; also an ended one while it is readable. One read, no script.
+    pub async fn find(&self, player: &Player) -> Result<Option<TokenRow>> {
+        let row = self.store.row(self.store.keys().token(player)).await?;
+        TokenRow::from_row(&self.trust, player, &row)
+    }
+
+    /// The servers that have tokens someone must look at.
+    pub async fn servers(&self) -> Result<Vec<NodeId>> {
+        let names = self.store.members(self.store.keys().due_servers()).await?;
+        Ok(names.iter().filter_map(|name| NodeId::new(name).ok()).collect())
+    }
+
+    /// The open tokens of a server, verified; rows that do not verify are audited and left out.
+    pub async fn list(&self, server: &NodeId) -> Result<Vec<TokenRow>> {
+        let keys = self.store.keys();
+        let players: Vec<Player> = self
+            .store
+            .scores(keys.due(server))
+            .await?
+            .into_iter()
+            .filter_map(|(player, _)| Player::new(player).ok())
+            .collect();
+        let row_keys: Vec<Key<'_>> = players.iter().map(|player| keys.token(player)).collect();
+        let rows = self.store.rows(&row_keys).await?;
+        let tokens = players
+            .iter()
+            .zip(&rows)
+            .filter_map(|(player, row)| TokenRow::from_row(&self.trust, player, row).ok().flatten());
+        Ok(tokens.filter(|row| row.token.server == *server).collect())
+    }
+
+    /// `NEED <server>`: the row names a server whose keys were not passed.
+    fn needed(&self, answer: &Answer, player: &Player, others: &mut BTreeSet<NodeId>) -> Result<()> {
+        let server = NodeId::new(answer.text(0)?).map_err(|_| self.forged(player))?;
+        while others.len() >= OTHERS_MAX {
+            others.pop_first();
+        }
+        others.insert(server);
+        Ok(())
+    }
+
+    fn forged(&self, player: &Player) -> Error {
+        let key = format!("token:{player}");
+        self.trust.refuse(AuditReason::Malformed, &key, &key)
+    }
+
+    /// The answers that several scripts share: Ok where the call can be repeated.
+    async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
+        match answer.word() {
+            "CONTROL" => self.control.refresh(&self.store, &self.trust).await,
+            "KILLED" => {
+                let entry = answer.text(0)?;
+                let scope = entry.strip_prefix("kill:").unwrap_or("fleet").to_owned();
+                Err(Error::KillSwitch { scope })
+            }
+            "NO_LEASE" => Err(Error::LeaseLost { id: who.id.clone() }),
+            "FENCED" => Err(Error::Fenced { id: who.id.clone(), epoch: who.epoch }),
+            _ => Err(answer.unexpected()),
+        }
+    }
+}
+
+fn asked_too_often(during: &'static str) -> Error {
+    Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
+}
+
+fn count(transition: &'static str, answer: &str) {
+    metrics::counter!("maitred_tokens_total", "transition" => transition, "answer" => answer.to_owned()).increment(1);
+}

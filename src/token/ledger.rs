@@ -1,0 +1,456 @@
+//! A backend's own book of the places it promised in its present epoch. Pure: times come in, places come out.
+//!
+//! A place goes back exactly once, by `held → returned`, and only to the process that reserved it. What may still be
+//! consumed, or whose outcome is not known, is never given back.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+use crate::ids::{Epoch, OperationId, Player, TokenId};
+
+use super::book::IssueOrder;
+use super::record::Token;
+
+/// Where one promise stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LedgerState {
+    /// Being issued; the outcome is not known yet.
+    Issuing,
+    /// Issued: the player may come.
+    Held,
+    /// Being consumed; the outcome is not known yet.
+    Consuming,
+    /// Consumed, the place was handed over.
+    Used,
+    /// The place went back.
+    Returned,
+}
+
+#[derive(Debug)]
+struct Entry<P> {
+    player: Player,
+    epoch: Epoch,
+    state: LedgerState,
+    place: Option<P>,
+    payload: Box<RawValue>,
+    expires_at_ms: u64,
+    order: Option<IssueOrder>,
+    consume_op: Option<OperationId>,
+    /// A task of this process is asking the store about it right now.
+    busy: bool,
+    /// Consumed, but whoever asked never heard it.
+    undelivered: bool,
+}
+
+/// What a join finds in the ledger.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Redeem {
+    /// Consume this token under this operation; the entry is `consuming` now.
+    Consume {
+        /// The token.
+        id: TokenId,
+        /// The epoch that issued it.
+        epoch: Epoch,
+        /// The operation.
+        op: OperationId,
+    },
+    /// The token was consumed by an earlier join whose answer got lost: take it with [`Ledger::deliver`].
+    Deliver(TokenId),
+    /// Another join of the player is being decided.
+    InProgress,
+    /// Nothing is held, but the player had places here that are not forgotten yet.
+    Past,
+    /// Nothing is known of the player.
+    Nothing,
+}
+
+/// What the store has to be asked again.
+#[derive(Debug)]
+pub enum Unsettled {
+    /// An issue whose outcome is not known.
+    Issue {
+        /// The epoch that issued it.
+        epoch: Epoch,
+        /// The same order.
+        order: IssueOrder,
+    },
+    /// A consume whose outcome is not known.
+    Consume {
+        /// The token.
+        id: TokenId,
+        /// Whose.
+        player: Player,
+        /// The epoch that issued it.
+        epoch: Epoch,
+        /// The same operation.
+        op: OperationId,
+    },
+}
+
+/// The ledger; `P` is the application's place.
+#[derive(Debug)]
+pub struct Ledger<P> {
+    entries: HashMap<TokenId, Entry<P>>,
+    by_player: HashMap<Player, Vec<TokenId>>,
+}
+
+impl<P> Default for Ledger<P> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), by_player: HashMap::new() }
+    }
+}
+
+impl<P> Ledger<P> {
+    /// An issue begins: the place is reserved, nothing is sent yet. The entry is busy until
+    /// [`issued`](Self::issued), [`not_issued`](Self::not_issued) or [`unknown`](Self::unknown).
+    pub fn issuing(&mut self, order: &IssueOrder, epoch: Epoch, place: P, expires_at_ms: u64) {
+        let entry = Entry {
+            player: order.player.clone(),
+            epoch,
+            state: LedgerState::Issuing,
+            place: Some(place),
+            payload: order.payload.clone(),
+            expires_at_ms,
+            order: Some(order.clone()),
+            consume_op: None,
+            busy: true,
+            undelivered: false,
+        };
+        self.by_player.entry(order.player.clone()).or_default().push(order.id.clone());
+        self.entries.insert(order.id.clone(), entry);
+    }
+
+    /// The token stands.
+    pub fn issued(&mut self, token: &Token) {
+        if let Some(entry) = self.entries.get_mut(&token.id)
+            && entry.state == LedgerState::Issuing
+        {
+            entry.state = LedgerState::Held;
+            entry.expires_at_ms = token.expires_at_ms;
+            entry.order = None;
+            entry.busy = false;
+        }
+    }
+
+    /// It is certain that the token does not stand: the place goes back.
+    pub fn not_issued(&mut self, id: &TokenId) -> Option<P> {
+        self.give_back(id, &[LedgerState::Issuing])
+    }
+
+    /// The store did not answer: the entry waits to be settled.
+    pub fn unknown(&mut self, id: &TokenId) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.busy = false;
+        }
+    }
+
+    fn give_back(&mut self, id: &TokenId, from: &[LedgerState]) -> Option<P> {
+        let entry = self.entries.get_mut(id)?;
+        if !from.contains(&entry.state) {
+            return None;
+        }
+        entry.state = LedgerState::Returned;
+        entry.order = None;
+        entry.busy = false;
+        entry.place.take()
+    }
+
+    /// A player joins at `now_ms`. The newest held token is taken; one whose time is over is not.
+    pub fn begin_redeem(&mut self, player: &Player, now_ms: u64) -> Redeem {
+        let Some(ids) = self.by_player.get(player) else { return Redeem::Nothing };
+        for id in ids.iter().rev() {
+            let Some(entry) = self.entries.get_mut(id) else { continue };
+            match entry.state {
+                LedgerState::Consuming if entry.busy => return Redeem::InProgress,
+                LedgerState::Used if entry.undelivered => return Redeem::Deliver(id.clone()),
+                LedgerState::Held if now_ms < entry.expires_at_ms => {}
+                LedgerState::Consuming => {}
+                _ => continue,
+            }
+            entry.state = LedgerState::Consuming;
+            entry.busy = true;
+            let op = entry.consume_op.get_or_insert_with(OperationId::fresh).clone();
+            return Redeem::Consume { id: id.clone(), epoch: entry.epoch, op };
+        }
+        Redeem::Past
+    }
+
+    /// The store consumed it, and the caller hands the place over: place and payload, once.
+    pub fn deliver(&mut self, id: &TokenId) -> Option<(P, Box<RawValue>)> {
+        let entry = self.entries.get_mut(id)?;
+        if !matches!(entry.state, LedgerState::Consuming | LedgerState::Used) {
+            return None;
+        }
+        entry.state = LedgerState::Used;
+        entry.busy = false;
+        entry.undelivered = false;
+        Some((entry.place.take()?, entry.payload.clone()))
+    }
+
+    /// The store consumed it, and nobody waits for the answer any more: kept until the player asks again.
+    pub fn consumed_unheard(&mut self, id: &TokenId) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && entry.state == LedgerState::Consuming
+        {
+            entry.state = LedgerState::Used;
+            entry.busy = false;
+            entry.undelivered = true;
+        }
+    }
+
+    /// It was not consumed and still may be: nobody had claimed it.
+    pub fn hold_again(&mut self, id: &TokenId) {
+        if let Some(entry) = self.entries.get_mut(id)
+            && entry.state == LedgerState::Consuming
+        {
+            entry.state = LedgerState::Held;
+            entry.consume_op = None;
+            entry.busy = false;
+        }
+    }
+
+    /// It is certain that it was not consumed under this operation and cannot be any more: the place goes back.
+    pub fn not_consumed(&mut self, id: &TokenId) -> Option<P> {
+        self.give_back(id, &[LedgerState::Consuming])
+    }
+
+    /// The store says that the token has ended, or that the row is of another token: a held place goes back.
+    pub fn ended(&mut self, id: &TokenId) -> Option<P> {
+        self.give_back(id, &[LedgerState::Held])
+    }
+
+    /// Held tokens whose time is over at `now_ms`: their places go back. So do places that were consumed for somebody
+    /// who never asked again.
+    pub fn expire(&mut self, now_ms: u64) -> Vec<(TokenId, P)> {
+        let due: Vec<TokenId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| now_ms >= entry.expires_at_ms)
+            .filter(|(_, entry)| entry.state == LedgerState::Held || entry.undelivered)
+            .map(|(id, _)| id.clone())
+            .collect();
+        let mut places = Vec::with_capacity(due.len());
+        for id in due {
+            let place = match self.entries.get_mut(&id) {
+                Some(entry) if entry.undelivered => {
+                    entry.undelivered = false;
+                    entry.place.take()
+                }
+                _ => self.give_back(&id, &[LedgerState::Held]),
+            };
+            places.extend(place.map(|place| (id, place)));
+        }
+        places
+    }
+
+    /// The process has the epoch `current` now: what older epochs hold cannot be consumed any more and goes back.
+    /// What is being issued or consumed waits to be settled.
+    pub fn rejoined(&mut self, current: Epoch) -> Vec<(TokenId, P)> {
+        let old: Vec<TokenId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.epoch != current && entry.state == LedgerState::Held)
+            .map(|(id, _)| id.clone())
+            .collect();
+        old.into_iter().filter_map(|id| Some((id.clone(), self.give_back(&id, &[LedgerState::Held])?))).collect()
+    }
+
+    /// What the store has to be asked again; each is busy until it is settled.
+    pub fn take_unsettled(&mut self) -> Vec<Unsettled> {
+        let mut unsettled = Vec::new();
+        for (id, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.busy) {
+            let found = match entry.state {
+                LedgerState::Issuing => entry.order.clone().map(|order| Unsettled::Issue { epoch: entry.epoch, order }),
+                LedgerState::Consuming => entry.consume_op.clone().map(|op| Unsettled::Consume {
+                    id: id.clone(),
+                    player: entry.player.clone(),
+                    epoch: entry.epoch,
+                    op,
+                }),
+                _ => None,
+            };
+            if let Some(found) = found {
+                entry.busy = true;
+                unsettled.push(found);
+            }
+        }
+        unsettled
+    }
+
+    /// Forgets what was used or returned and whose time is over at `now_ms`: the store's rows refuse it by then.
+    pub fn forget(&mut self, now_ms: u64) {
+        let entries = &mut self.entries;
+        entries.retain(|_, entry| {
+            let over = matches!(entry.state, LedgerState::Used | LedgerState::Returned) && !entry.undelivered;
+            !(over && now_ms >= entry.expires_at_ms)
+        });
+        self.by_player.retain(|_, ids| {
+            ids.retain(|id| entries.contains_key(id));
+            !ids.is_empty()
+        });
+    }
+
+    /// The ids this process used or gave back for a player and has not forgotten.
+    pub fn past(&self, player: &Player) -> Vec<TokenId> {
+        let ids = self.by_player.get(player).map_or(&[][..], Vec::as_slice);
+        let over = |id: &&TokenId| {
+            self.entries.get(*id).is_some_and(|entry| matches!(entry.state, LedgerState::Used | LedgerState::Returned))
+        };
+        ids.iter().filter(over).cloned().collect()
+    }
+
+    /// The player behind a token that is held, for a look at its row.
+    pub fn held(&self) -> impl Iterator<Item = (&TokenId, &Player)> {
+        self.entries.iter().filter(|(_, entry)| entry.state == LedgerState::Held).map(|(id, entry)| (id, &entry.player))
+    }
+
+    /// Where a token stands.
+    pub fn state(&self, id: &TokenId) -> Option<LedgerState> {
+        self.entries.get(id).map(|entry| entry.state)
+    }
+
+    /// Places that are promised now: being issued, held or being consumed.
+    pub fn promised(&self) -> usize {
+        self.entries
+            .values()
+            .filter(|entry| matches!(entry.state, LedgerState::Issuing | LedgerState::Held | LedgerState::Consuming))
+            .count()
+    }
+
+    /// Takes every place that is held, for a shutdown.
+    pub fn give_up(&mut self) -> Vec<(TokenId, Player, Epoch, P)> {
+        let held: Vec<(TokenId, Player, Epoch)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.state == LedgerState::Held)
+            .map(|(id, entry)| (id.clone(), entry.player.clone(), entry.epoch))
+            .collect();
+        held.into_iter()
+            .filter_map(|(id, player, epoch)| {
+                let place = self.give_back(&id, &[LedgerState::Held])?;
+                Some((id, player, epoch, place))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{NodeId, RequestId};
+
+    fn player() -> Player {
+        Player::new("alice").expect("valid")
+    }
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).expect("JSON")
+    }
+
+    fn order(id: &str) -> IssueOrder {
+        IssueOrder {
+            id: TokenId::new(id).expect("valid"),
+            player: player(),
+            request: RequestId::new("r1").expect("valid"),
+            attempt: 1,
+            payload: raw("{\"x\":1}"),
+            deadline_ms: 0,
+            earlier: Vec::new(),
+            issued_at_ms: 0,
+        }
+    }
+
+    fn token(id: &str, expires_at_ms: u64) -> Token {
+        Token {
+            id: TokenId::new(id).expect("valid"),
+            player: player(),
+            server: NodeId::new("b1").expect("valid"),
+            server_epoch: Epoch(1),
+            request: RequestId::new("r1").expect("valid"),
+            attempt: 1,
+            payload: raw("{\"x\":1}"),
+            issued_at_ms: 0,
+            expires_at_ms,
+            sig: String::new(),
+        }
+    }
+
+    fn held(id: &str) -> Ledger<u32> {
+        let mut ledger = Ledger::default();
+        ledger.issuing(&order(id), Epoch(1), 7, 100);
+        ledger.issued(&token(id, 100));
+        ledger
+    }
+
+    #[test]
+    fn r_11_a_place_goes_back_once_and_only_from_held() {
+        let id = TokenId::new("t1").expect("valid");
+        let mut ledger = held("t1");
+        assert_eq!(ledger.ended(&id), Some(7));
+        assert_eq!(ledger.ended(&id), None, "an event that comes twice gives nothing back twice");
+        assert!(ledger.expire(1_000).is_empty());
+        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past, "what went back cannot be consumed");
+
+        let mut ledger = held("t1");
+        let Redeem::Consume { op, .. } = ledger.begin_redeem(&player(), 10) else { panic!("held") };
+        assert_eq!(ledger.ended(&id), None, "what is being consumed waits for a definite answer");
+        assert!(ledger.expire(1_000).is_empty());
+        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::InProgress);
+        ledger.unknown(&id);
+        assert_eq!(
+            ledger.begin_redeem(&player(), 2_000),
+            Redeem::Consume { id: id.clone(), epoch: Epoch(1), op },
+            "the same operation is asked again, also after the expiry"
+        );
+        assert_eq!(ledger.deliver(&id).map(|(place, _)| place), Some(7));
+        assert!(ledger.deliver(&id).is_none());
+        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
+        assert_eq!(ledger.past(&player()), [id]);
+    }
+
+    #[test]
+    fn r_11_an_issue_of_unknown_outcome_is_settled_before_its_place_moves() {
+        let id = TokenId::new("t1").expect("valid");
+        let mut ledger = Ledger::default();
+        ledger.issuing(&order("t1"), Epoch(1), 7, 100);
+        assert!(ledger.take_unsettled().is_empty(), "its own task is still asking");
+        ledger.unknown(&id);
+        assert!(ledger.expire(1_000).is_empty());
+        assert!(ledger.rejoined(Epoch(2)).is_empty());
+        assert_eq!(ledger.take_unsettled().len(), 1);
+        assert!(ledger.take_unsettled().is_empty(), "one asks at a time");
+        assert_eq!(ledger.not_issued(&id), Some(7));
+        assert_eq!(ledger.promised(), 0);
+    }
+
+    #[test]
+    fn tok_7_held_places_come_home_at_expiry_and_after_a_rejoin() {
+        let mut ledger = held("t1");
+        assert!(ledger.expire(99).is_empty());
+        assert_eq!(ledger.expire(100).len(), 1);
+        assert_eq!(ledger.begin_redeem(&player(), 99), Redeem::Past);
+        ledger.forget(100);
+        assert_eq!(ledger.begin_redeem(&player(), 101), Redeem::Nothing);
+
+        let mut ledger = held("t1");
+        assert!(ledger.rejoined(Epoch(1)).is_empty(), "a resumed epoch keeps what it holds");
+        assert_eq!(ledger.rejoined(Epoch(2)).len(), 1);
+    }
+
+    #[test]
+    fn r_11_a_consume_nobody_heard_of_is_delivered_to_the_next_join_or_comes_home() {
+        let id = TokenId::new("t1").expect("valid");
+        let mut ledger = held("t1");
+        assert!(matches!(ledger.begin_redeem(&player(), 10), Redeem::Consume { .. }));
+        ledger.consumed_unheard(&id);
+        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Deliver(id.clone()));
+        assert!(ledger.deliver(&id).is_some());
+
+        let mut ledger = held("t1");
+        assert!(matches!(ledger.begin_redeem(&player(), 10), Redeem::Consume { .. }));
+        ledger.consumed_unheard(&id);
+        assert_eq!(ledger.expire(100).len(), 1);
+        assert!(ledger.expire(200).is_empty());
+    }
+}

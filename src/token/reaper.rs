@@ -1,0 +1,130 @@
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::ids::{NodeId, Player};
+use crate::store::{Answer, Invocation, Key, Store, scripts};
+
+use super::book::Book;
+
+/// Most tokens of one server that one sweep looks at.
+const SERVER_MAX: usize = 100_000;
+
+/// How a sweep is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReapOptions {
+    /// Decide and count, change nothing.
+    pub dry_run: bool,
+    /// Tokens in one call, 1 to 128. Default 64.
+    pub batch: usize,
+    /// Tokens in one sweep.
+    pub limit: usize,
+}
+
+impl Default for ReapOptions {
+    fn default() -> Self {
+        Self { dry_run: false, batch: 64, limit: SERVER_MAX }
+    }
+}
+
+/// What one sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct ReapReport {
+    /// Tokens whose time was over.
+    pub expired: u64,
+    /// Claims of the dead that are PENDING again.
+    pub reopened: u64,
+    /// Tokens that are looked at again later.
+    pub kept: u64,
+    /// Index entries without a token.
+    pub healed: u64,
+    /// Tokens that another sweep had taken, or that changed under the look.
+    pub skipped: u64,
+    /// Servers with due tokens.
+    pub servers: u64,
+}
+
+impl ReapReport {
+    /// Adds another sweep's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.expired += other.expired;
+        self.reopened += other.reopened;
+        self.kept += other.kept;
+        self.healed += other.healed;
+        self.skipped += other.skipped;
+        self.servers += other.servers;
+    }
+
+    fn count(&mut self, answer: &Answer) {
+        for word in answer.values() {
+            match word.as_str() {
+                "EXPIRED" => self.expired += 1,
+                "REOPENED" => self.reopened += 1,
+                "KEPT" => self.kept += 1,
+                "HEALED" => self.healed += 1,
+                _ => self.skipped += 1,
+            }
+        }
+    }
+}
+
+/// One sweep over every server's due tokens: expiry, reopening, healing of the index. Any number may run at once; each
+/// token has one winner. Runs `token/reap`, in pipelines.
+pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
+    let store = book.store();
+    let mut report = ReapReport::default();
+    let servers = book.servers().await?;
+    let due_keys: Vec<Key<'_>> = servers.iter().map(|server| store.keys().due(server)).collect();
+    let now = store.clock().now_ms().to_string();
+    let due = store.score_ranges(&due_keys, &now, options.limit.min(SERVER_MAX)).await?;
+    let mut left = options.limit;
+    for (server, members) in servers.iter().zip(due) {
+        let players: Vec<Player> = members.iter().filter_map(|player| Player::new(player).ok()).take(left).collect();
+        if players.is_empty() && !members.is_empty() {
+            continue;
+        }
+        left -= players.len();
+        report.servers += u64::from(!players.is_empty());
+        // An empty set still costs one call: the server may have to go off the list of those that have one.
+        let batches: Vec<&[Player]> =
+            if players.is_empty() { vec![&[]] } else { players.chunks(options.batch.clamp(1, 128)).collect() };
+        let mut calls = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let claimants = claimants(store, batch).await?;
+            calls.push(call(book, server, batch, &claimants, options.dry_run));
+        }
+        for group in calls.chunks(16) {
+            for answer in store.run_many(group).await? {
+                report.count(&answer?);
+            }
+        }
+    }
+    metrics::counter!("maitred_reaped_total", "what" => "expired").increment(report.expired);
+    metrics::counter!("maitred_reaped_total", "what" => "reopened").increment(report.reopened);
+    Ok(report)
+}
+
+async fn claimants(store: &Store, players: &[Player]) -> Result<Vec<Option<NodeId>>> {
+    let keys: Vec<Key<'_>> = players.iter().map(|player| store.keys().token(player)).collect();
+    let rows = store.fields(&keys, &["claimant"]).await?;
+    Ok(rows.iter().map(|row| NodeId::new(row.get("claimant")?).ok()).collect())
+}
+
+fn call(book: &Book, server: &NodeId, players: &[Player], claimants: &[Option<NodeId>], dry_run: bool) -> Invocation {
+    let keys = book.store().keys();
+    let due = keys.due(server);
+    let mut key_list = vec![due, keys.due_servers()];
+    for (player, claimant) in players.iter().zip(claimants) {
+        key_list.push(keys.token(player));
+        key_list.push(claimant.as_ref().map_or(due, |claimant| keys.node(claimant)));
+    }
+    let mut call = Invocation::new(&scripts::TOKEN_REAP, &key_list)
+        .arg(server.as_str())
+        .arg(book.options().claim_reanimate_ms)
+        .arg(book.options().audit_ms)
+        .arg(keys.token_events())
+        .arg(if dry_run { "1" } else { "0" });
+    for (player, claimant) in players.iter().zip(claimants) {
+        call = call.arg(player.as_str()).arg(claimant.as_ref().map_or("", NodeId::as_str));
+    }
+    call
+}
