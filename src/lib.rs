@@ -6,6 +6,7 @@ pub mod envelope;
 pub mod error;
 pub mod ids;
 pub mod node;
+pub mod select;
 pub mod store;
 pub mod token;
 
