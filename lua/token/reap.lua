@@ -4,17 +4,17 @@
 --      2 due             set, the servers that have a due: set
 --      then a pair for each token: token:<player>, node:<claimant> (KEYS 1 again where it was read unclaimed)
 -- ARGV 1 server, 2 claimReanimateMs, 3 auditMs, 4 channel, 5 dry run (1: decide, write nothing),
---      then a pair for each token: player, claimant as read (empty for none); 0 to 128 pairs
+--      then a pair for each token: player, claimant as read (empty for none); 0 to 256 pairs
 -- Answers REAPED <word>...  one a token: EXPIRED, REOPENED, KEPT (looked at again later), HEALED (index entry without
 --                           a token), SKIPPED (not due, or changed since it was read)
 -- Events  ended <player> <id> <server> EXPIRED, reopened <player> <id> <server>
--- Bound   128 tokens a call.
+-- Bound   256 tokens a call.
 -- Repeat  what was reaped is no longer due and is answered SKIPPED.
 -- Example EVALSHA <sha> 4 maitred:{eu}:due:b1 maitred:{eu}:due maitred:{eu}:token:alice maitred:{eu}:node:p1
 --         b1 5000 60000 maitred:{eu}:events:token 0 alice p1
 local count = (#ARGV - 5) / 2
-if count < 0 or count ~= math.floor(count) or count > 128 or #KEYS ~= 2 + 2 * count then
-  return redis.error_reply('ARITY token/reap takes 2 keys and 5 arguments, and two of each for up to 128 tokens')
+if count < 0 or count ~= math.floor(count) or count > 256 or #KEYS ~= 2 + 2 * count then
+  return redis.error_reply('ARITY token/reap takes 2 keys and 5 arguments, and two of each for up to 256 tokens')
 end
 local due, servers = KEYS[1], KEYS[2]
 local server, reanimate_ms, audit_ms, channel, dry =

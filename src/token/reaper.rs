@@ -14,7 +14,7 @@ const SERVER_MAX: usize = 100_000;
 pub struct ReapOptions {
     /// Decide and count, change nothing.
     pub dry_run: bool,
-    /// Tokens in one call, 1 to 128. Default 64.
+    /// Tokens in one call, 1 to 256. Default 64.
     pub batch: usize,
     /// Tokens in one sweep.
     pub limit: usize,
@@ -86,7 +86,7 @@ pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
         report.servers += u64::from(!players.is_empty());
         // An empty set still costs one call: the server may have to go off the list of those that have one.
         let batches: Vec<&[Player]> =
-            if players.is_empty() { vec![&[]] } else { players.chunks(options.batch.clamp(1, 128)).collect() };
+            if players.is_empty() { vec![&[]] } else { players.chunks(options.batch.clamp(1, 256)).collect() };
         let mut calls = Vec::with_capacity(batches.len());
         for batch in batches {
             let claimants = claimants(store, batch).await?;
