@@ -31,10 +31,10 @@ type Fingerprint = (u64, u64);
 
 /// Remembers which messages were taken: at most `capacity`, under 100 bytes each, and none that is older than the window.
 ///
-/// What holds at any time: a message that was taken is either remembered, or its sent time lies below `floor` and it is
-/// refused for that. Every way to forget goes through [`ReplayWindow::forget_oldest`], which raises the floor; so neither
-/// a full memory nor a clock that steps back opens a door. Too small a capacity costs late messages
-/// ([`ReplayRefusal::Forgotten`]), never safety.
+/// What holds at any time: a message that was taken is either remembered, or it was sent before the oldest time that is
+/// still acceptable and is refused for that. Forgetting always raises that time, so neither a full memory nor a clock
+/// that steps back opens a door; too small a capacity costs late messages ([`ReplayRefusal::Forgotten`]), never safety.
+/// A window starts empty with the process: what was meant for an earlier incarnation names its epoch and is refused there.
 pub struct ReplayWindow {
     window_ms: u64,
     capacity: usize,
@@ -145,13 +145,13 @@ mod tests {
     #[test]
     fn r_27_a_full_memory_raises_the_oldest_time_that_is_taken() {
         let mut window = ReplayWindow::new(REPLAY_WINDOW_MS, 3);
-        for (nonce, sent) in [("n1", NOW), ("n2", NOW + 1), ("n3", NOW + 2), ("n4", NOW + 3)] {
+        for (nonce, sent) in [("n1", NOW), ("n2", NOW + 2), ("n3", NOW + 3), ("n4", NOW + 4)] {
             assert_eq!(window.check("a", nonce, sent, NOW), Ok(()));
         }
         assert_eq!(window.len(), 3);
         assert_eq!(window.check("a", "n1", NOW, NOW), Err(Forgotten));
         assert_eq!(window.check("a", "late", NOW, NOW), Err(Forgotten));
-        assert_eq!(window.check("a", "n2", NOW + 1, NOW), Err(Seen));
+        assert_eq!(window.check("a", "n2", NOW + 2, NOW), Err(Seen));
         // The oldest of all comes last and is the one that is forgotten at once.
         assert_eq!(window.check("a", "n5", NOW + 1, NOW), Ok(()));
         assert_eq!(window.check("a", "n5", NOW + 1, NOW), Err(Forgotten));

@@ -30,7 +30,7 @@ const EMPTY: &str = "it is empty; it needs the Base64 of at least 32 random byte
 const NOT_BASE64: &str = "it is not standard Base64 (A-Z a-z 0-9 + /, padding optional)";
 const SHORT: &str = "it has fewer than 32 bytes after decoding; `openssl rand -base64 32` prints one that fits";
 
-/// Which first eight hexadecimal digits (lower case) name a secret: they stand before each signature.
+/// The name of a secret: eight lower-case hexadecimal digits, which stand before each signature made with it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct KeyId(String);
 
