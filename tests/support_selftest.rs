@@ -5,6 +5,7 @@ mod support;
 
 #[path = "support_selftest/fault.rs"]
 mod fault;
+#[cfg(feature = "cli")]
 #[path = "support_selftest/fleet.rs"]
 mod fleet;
 #[path = "support_selftest/resp.rs"]
