@@ -1,0 +1,45 @@
+# Needs a Rust toolchain; a RESP server is found or installed (see .ci/with-server). For GNU make 3.81 and BSD make.
+
+# Arguments for the demo (ARGS=--json), for the test runner (TESTS='--test token') and for the benches (BENCH=envelope).
+ARGS =
+TESTS =
+BENCH =
+
+.PHONY: help demo test test-stores lint fmt-check clippy pins-check generated docs-check bench pins
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## run a fleet on a private store and check that nobody is lost
+	@MAITRED_SERVERS='redis-server valkey-server keydb-server dragonfly' sh .ci/with-server cargo run -- demo $(ARGS)
+
+test: ## run all tests against a real store
+	@sh .ci/with-server sh .ci/test $(TESTS)
+
+test-stores: ## run all tests on Redis 6.2, Redis 8 and Valkey 9
+	@sh .ci/test-stores $(TESTS)
+
+lint: fmt-check clippy docs-check pins-check generated ## check format, lints, documents, pins, generated files
+
+fmt-check:
+	cargo fmt --check
+
+clippy:
+	cargo clippy --all-targets --all-features -- -D warnings
+	cargo clippy --lib --no-default-features -- -D warnings
+
+docs-check: ## check the API documents and the links of the others
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+	@sh .ci/links
+
+pins-check: ## check that every script has the hash that its pin says
+	@sh .ci/pins check
+
+generated: ## make generated files again and fail if one was stale
+	@sh .ci/generated
+
+bench: ## run the CPU benches
+	cargo bench --all-features --benches $(BENCH)
+
+pins: ## pin the Lua scripts as they are now
+	@sh .ci/pins write
