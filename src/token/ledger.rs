@@ -305,6 +305,11 @@ impl<P> Ledger<P> {
         self.entries.iter().filter(|(_, entry)| entry.state == LedgerState::Held).map(|(id, entry)| (id, &entry.player))
     }
 
+    /// For whom a token was promised.
+    pub fn player(&self, id: &TokenId) -> Option<&Player> {
+        self.entries.get(id).map(|entry| &entry.player)
+    }
+
     /// Where a token stands.
     pub fn state(&self, id: &TokenId) -> Option<LedgerState> {
         self.entries.get(id).map(|entry| entry.state)

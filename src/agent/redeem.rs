@@ -1,0 +1,198 @@
+use serde_json::value::RawValue;
+
+use crate::envelope::AuditReason;
+use crate::error::{Error, Result};
+use crate::ids::{Player, TokenId};
+use crate::store::boot_ms;
+use crate::token::{Claimant, ConsumeOutcome, Redeem, TokenRow};
+
+use super::backend::{Backend, BackendAgent, Inventory};
+use super::settle;
+
+/// Why a join is refused although a reservation is in sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedeemRefusal {
+    /// No proxy ever claimed the token: nobody sent this player.
+    NotClaimed,
+    /// The token was used or given back, and its row claims to be live.
+    Replay,
+    /// The token is of an epoch of this backend that is over.
+    OldEpoch,
+    /// The token's time is over.
+    Expired,
+    /// Another join of the player is being decided.
+    InProgress,
+}
+
+impl RedeemRefusal {
+    /// The text in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotClaimed => "not_claimed",
+            Self::Replay => "replay",
+            Self::OldEpoch => "old_epoch",
+            Self::Expired => "expired",
+            Self::InProgress => "in_progress",
+        }
+    }
+}
+
+/// What a join finds.
+#[derive(Debug)]
+pub enum Redeemed<P> {
+    /// The player takes the reserved place.
+    Landed {
+        /// The token that was consumed.
+        token: TokenId,
+        /// The place, handed over.
+        place: P,
+        /// What the inventory wanted to know again.
+        payload: Box<RawValue>,
+    },
+    /// Nothing was reserved: the normal join.
+    None,
+    /// Not with this token.
+    Refused(RedeemRefusal),
+}
+
+impl<I: Inventory> BackendAgent<I> {
+    /// A player joins. Held in the ledger: the token is consumed, without a read, and the place handed over. Runs
+    /// `token/consume`.
+    ///
+    /// Errors: [`Error::LeaseLost`], and those of the store; after [`Error::Unreachable`] the outcome is not known, and
+    /// asking again gives it. Cancel safe: a future that is dropped leaves the token to the settling loop, and the next
+    /// redeem of the player gets it.
+    pub async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {
+        self.backend().redeem(player).await
+    }
+}
+
+impl<I: Inventory> Backend<I> {
+    async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {
+        let mut last = None;
+        loop {
+            let now = self.core.store.clock().now_ms();
+            let begun = self.ledger().begin_redeem(player, now);
+            match begun {
+                Redeem::Consume { id, epoch, op } => {
+                    let server = Claimant { id: self.core.identity.id.clone(), epoch };
+                    let guard = settle::Unknown::new(self, &id);
+                    let outcome = self.core.book.consume(&id, player, &server, &op).await;
+                    match outcome {
+                        Ok(ConsumeOutcome::Consumed) => {
+                            let delivered = self.ledger().deliver(&id);
+                            guard.settled();
+                            if let Some((place, payload)) = delivered {
+                                self.core.beat_soon();
+                                return Ok(Redeemed::Landed { token: id, place, payload });
+                            }
+                        }
+                        Ok(ConsumeOutcome::NotClaimed) => {
+                            self.ledger().hold_again(&id);
+                            guard.settled();
+                            return Ok(Redeemed::Refused(RedeemRefusal::NotClaimed));
+                        }
+                        Ok(other) => {
+                            self.not_consumed(&id, player, &other);
+                            guard.settled();
+                            last = refusal(&other);
+                        }
+                        Err(error @ Error::LeaseLost { .. }) => {
+                            self.ledger().hold_again(&id);
+                            guard.settled();
+                            return Err(error);
+                        }
+                        Err(Error::Fenced { .. }) => {
+                            // Definite: not consumed, and this epoch never will.
+                            self.not_consumed(&id, player, &ConsumeOutcome::NotYours);
+                            guard.settled();
+                            last = Some(RedeemRefusal::OldEpoch);
+                        }
+                        Err(error) if !error.may_have_changed() => {
+                            self.ledger().hold_again(&id);
+                            guard.settled();
+                            return Err(error);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Redeem::Deliver(id) => {
+                    let delivered = self.ledger().deliver(&id);
+                    if let Some((place, payload)) = delivered {
+                        return Ok(Redeemed::Landed { token: id, place, payload });
+                    }
+                }
+                Redeem::InProgress => return Ok(Redeemed::Refused(RedeemRefusal::InProgress)),
+                Redeem::Past | Redeem::Nothing => {
+                    return match last {
+                        Some(refusal) => Ok(Redeemed::Refused(refusal)),
+                        None => self.past(player).await,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Gives the place of a token back that is certain not to have been consumed.
+    pub(super) fn not_consumed(&self, id: &TokenId, player: &Player, outcome: &ConsumeOutcome) {
+        let reason = match outcome {
+            ConsumeOutcome::Expired => "expired",
+            ConsumeOutcome::Ended(_) => "ended",
+            ConsumeOutcome::NotYours => "old_epoch",
+            ConsumeOutcome::Replay => "replay",
+            _ => "gone",
+        };
+        let place = self.ledger().not_consumed(id);
+        if let Some(place) = place {
+            self.give_back(id, player, place, reason);
+        }
+    }
+
+    /// Nothing is held. Where this process used or returned a token of the player, or found one at its start, that is
+    /// not forgotten yet, one read tells whether somebody presents it again.
+    async fn past(&self, player: &Player) -> Result<Redeemed<I::Place>> {
+        let past = self.ledger().past(player);
+        let boot_listed = self.boot_listed();
+        if past.is_empty() && !boot_listed {
+            return Ok(Redeemed::None);
+        }
+        let row = match self.core.book.find(player).await {
+            Ok(Some(row)) => row,
+            // A row that does not verify was audited; nobody acts on it.
+            Ok(None) | Err(Error::Untrusted { .. } | Error::SchemaVersion { .. }) => return Ok(Redeemed::None),
+            Err(error) => return Err(error),
+        };
+        Ok(self.judge(player, &row, &past).map_or(Redeemed::None, Redeemed::Refused))
+    }
+
+    fn judge(&self, player: &Player, row: &TokenRow, past: &[TokenId]) -> Option<RedeemRefusal> {
+        if row.token.server != self.core.identity.id || !row.is_live(self.core.store.clock().now_ms()) {
+            return None;
+        }
+        if past.contains(&row.token.id) {
+            self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
+            return Some(RedeemRefusal::Replay);
+        }
+        let boot = self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        boot.contains_key(&row.token.id).then_some(RedeemRefusal::OldEpoch)
+    }
+
+    /// True while a token of an earlier epoch of this backend may still be open.
+    fn boot_listed(&self) -> bool {
+        let mut boot = self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let now = boot_ms();
+        boot.retain(|_, until| *until > now);
+        !boot.is_empty()
+    }
+}
+
+fn refusal(outcome: &ConsumeOutcome) -> Option<RedeemRefusal> {
+    match outcome {
+        ConsumeOutcome::Replay => Some(RedeemRefusal::Replay),
+        ConsumeOutcome::NotYours => Some(RedeemRefusal::OldEpoch),
+        ConsumeOutcome::Expired => Some(RedeemRefusal::Expired),
+        ConsumeOutcome::Ended(end) if end == "EXPIRED" => Some(RedeemRefusal::Expired),
+        _ => None,
+    }
+}

@@ -1,0 +1,211 @@
+//! A backend's loop that finds out what it does not know, and brings places home.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, Player, TokenId};
+use crate::node::LeaseEvent;
+use crate::store::Key;
+use crate::token::{Claimant, ConsumeOutcome, LedgerState, TokenEvent, Unsettled};
+
+use super::backend::{Backend, Inventory, boot_time_of};
+use super::background::jitter;
+use super::core::TokenHint;
+
+/// While a task asks the store about an entry of the ledger. Dropped before the answer is definite, the entry is left
+/// to the settling loop.
+pub(super) struct Unknown<'a, I: Inventory> {
+    backend: &'a Backend<I>,
+    id: Option<TokenId>,
+}
+
+impl<'a, I: Inventory> Unknown<'a, I> {
+    pub fn new(backend: &'a Backend<I>, id: &TokenId) -> Self {
+        Self { backend, id: Some(id.clone()) }
+    }
+
+    /// The answer was definite and is in the ledger.
+    pub fn settled(mut self) {
+        self.id = None;
+    }
+}
+
+impl<I: Inventory> Drop for Unknown<'_, I> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.backend.ledger().unknown(&id);
+        }
+    }
+}
+
+pub(super) fn spawn<I: Inventory>(backend: &Arc<Backend<I>>) {
+    backend.core.tasks.spawn(settle(Arc::clone(backend)));
+}
+
+async fn settle<I: Inventory>(backend: Arc<Backend<I>>) {
+    let core = &backend.core;
+    let every = Duration::from_millis(core.config.tokens.reap_interval_ms);
+    let mut hints = core.token_events.subscribe();
+    let mut lease = core.lease.events();
+    let mut next = Instant::now() + jitter(every);
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            hint = hints.recv() => match hint {
+                Ok(TokenHint::Event(event)) => backend.look_at(event).await,
+                Ok(TokenHint::Gap) | Err(RecvError::Lagged(_)) => backend.look_at_all().await,
+                Err(RecvError::Closed) => return,
+            },
+            event = lease.recv() => backend.lease_changed(event.ok()).await,
+            () = sleep_until(next) => {
+                next = Instant::now() + jitter(every);
+                backend.sweep().await;
+            }
+        }
+    }
+}
+
+impl<I: Inventory> Backend<I> {
+    /// Places whose time is over come home; what is not known is asked.
+    async fn sweep(&self) {
+        let now = self.core.store.clock().now_ms();
+        let expired = self.ledger().expire(now);
+        for (id, place) in expired {
+            let player = self.player_of(&id);
+            self.come_home(&id, player, place, "expired");
+        }
+        let unsettled = self.ledger().take_unsettled();
+        for entry in unsettled {
+            self.settle_one(entry).await;
+        }
+        self.ledger().forget(now);
+    }
+
+    fn player_of(&self, id: &TokenId) -> Option<Player> {
+        self.ledger().player(id).cloned()
+    }
+
+    fn come_home(&self, id: &TokenId, player: Option<Player>, place: I::Place, reason: &str) {
+        match player {
+            Some(player) => self.give_back(id, &player, place, reason),
+            None => self.inventory.give_back(place),
+        }
+    }
+
+    async fn settle_one(&self, entry: Unsettled) {
+        let own = self.core.identity.id.clone();
+        match entry {
+            Unsettled::Issue { epoch, order } => {
+                let id = order.id.clone();
+                let issued = self.settle_issue(&Claimant { id: own, epoch }, order).await.is_ok();
+                // A token of an epoch that is over cannot be consumed any more.
+                if issued && epoch != self.core.lease.epoch() {
+                    let places = self.ledger().rejoined(self.core.lease.epoch());
+                    for (id, place) in places {
+                        let player = self.player_of(&id);
+                        self.come_home(&id, player, place, "old_epoch");
+                    }
+                }
+                tracing::info!(token = %id, issued, "settled an issue");
+            }
+            Unsettled::Consume { id, player, epoch, op } => {
+                let guard = Unknown::new(self, &id);
+                match self.core.book.consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
+                    Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
+                    Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => self.ledger().hold_again(&id),
+                    Ok(outcome) => self.not_consumed(&id, &player, &outcome),
+                    Err(Error::Fenced { .. }) => self.not_consumed(&id, &player, &ConsumeOutcome::NotYours),
+                    Err(error) => {
+                        tracing::debug!(token = %id, %error, "could not settle a consume");
+                        return;
+                    }
+                }
+                guard.settled();
+                tracing::info!(token = %id, "settled a consume");
+            }
+        }
+    }
+
+    /// A token channel's hint: the row decides.
+    async fn look_at(&self, event: TokenEvent) {
+        let TokenEvent::Ended { player, id, server } = event else { return };
+        if server != self.core.identity.id || self.ledger().state(&id) != Some(LedgerState::Held) {
+            return;
+        }
+        if let Err(error) = self.check_rows(&[(id, player)]).await {
+            tracing::debug!(%error, "could not look at a token; its expiry brings the place home");
+        }
+    }
+
+    async fn look_at_all(&self) {
+        let held: Vec<(TokenId, Player)> =
+            self.ledger().held().map(|(id, player)| (id.clone(), player.clone())).collect();
+        if let Err(error) = self.check_rows(&held).await {
+            tracing::debug!(%error, "could not look at the tokens; their expiry brings the places home");
+        }
+    }
+
+    /// A held token whose row is another one's, or says that it has ended, can never be consumed by this process again:
+    /// the ledger refuses it from here on, so an unsigned state may decide.
+    async fn check_rows(&self, held: &[(TokenId, Player)]) -> Result<()> {
+        let keys: Vec<Key<'_>> = held.iter().map(|(_, player)| self.core.store.keys().token(player)).collect();
+        let rows = self.core.store.fields(&keys, &["id", "state"]).await?;
+        for ((id, player), row) in held.iter().zip(rows) {
+            let open = row.get("id") == Some(id.as_str()) && matches!(row.text("state"), "PENDING" | "CLAIMED");
+            if !open {
+                let place = self.ledger().ended(id);
+                if let Some(place) = place {
+                    self.give_back(id, player, place, "ended");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn lease_changed(&self, event: Option<LeaseEvent>) {
+        match event {
+            Some(LeaseEvent::Joined { epoch }) => self.list_old(epoch).await,
+            Some(LeaseEvent::Rejoined { new, .. }) => {
+                let places = self.ledger().rejoined(new);
+                for (id, place) in places {
+                    let player = self.player_of(&id);
+                    self.come_home(&id, player, place, "old_epoch");
+                }
+                self.list_old(new).await;
+            }
+            Some(LeaseEvent::Resumed { .. }) => self.look_at_all().await,
+            // Missed events: compare with the present epoch.
+            None => {
+                let places = self.ledger().rejoined(self.core.lease.epoch());
+                for (id, place) in places {
+                    let player = self.player_of(&id);
+                    self.come_home(&id, player, place, "old_epoch");
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Open tokens of earlier epochs: they cannot be consumed, and are aged out.
+    async fn list_old(&self, current: Epoch) {
+        match self.core.book.list(&self.core.identity.id).await {
+            Ok(rows) => {
+                let old: BTreeMap<TokenId, u64> = rows
+                    .into_iter()
+                    .filter(|row| row.token.server_epoch != current)
+                    .map(|row| (row.token.id, boot_time_of(&self.core, row.token.expires_at_ms)))
+                    .collect();
+                if !old.is_empty() {
+                    tracing::info!(tokens = old.len(), "tokens of earlier epochs are aged out");
+                }
+                *self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = old;
+            }
+            Err(error) => tracing::warn!(%error, "could not list the tokens of earlier epochs"),
+        }
+    }
+}

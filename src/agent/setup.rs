@@ -1,0 +1,163 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::envelope::Keyring;
+use crate::error::{Error, Result};
+use crate::ids::Role;
+use crate::message::{Inbox, MessageOptions, Post, Services};
+use crate::node::{Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, NodeState};
+use crate::store::{Feed, Store, StoreOptions, StoreUrl, Trust};
+use crate::token::{Book, BookOptions};
+
+use super::backend::{BackendAgent, Inventory};
+use super::config::Config;
+use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, token_events};
+use super::proxy::ProxyAgent;
+
+/// A checked config and the fleet's keys: what an agent is started from.
+#[derive(Debug)]
+pub struct Setup {
+    config: Config,
+    keyring: Keyring,
+}
+
+impl Setup {
+    /// Checks the config and reads the secret from the environment variables that it names.
+    ///
+    /// Errors: [`Error::Disabled`] for `enabled: false` (then nothing is started: no connection, no task, no thread),
+    /// [`Error::Config`], [`Error::Secret`].
+    pub fn from_env(config: Config) -> Result<Self> {
+        if !config.enabled {
+            return Err(Error::Disabled);
+        }
+        config.check_enabled()?;
+        let security = &config.security;
+        let keyring = Keyring::from_env(config.zone.clone(), &security.secret_env, &security.secret_also_env)?;
+        Ok(Self { config, keyring })
+    }
+
+    /// Like [`from_env`](Self::from_env), with keys that the application brings.
+    pub fn with_keyring(config: Config, keyring: Keyring) -> Result<Self> {
+        if !config.enabled {
+            return Err(Error::Disabled);
+        }
+        config.check_enabled()?;
+        Ok(Self { config, keyring })
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The options of the store.
+    pub fn store_options(config: &Config) -> Result<StoreOptions> {
+        Ok(StoreOptions {
+            url: StoreUrl::parse(config.store_url()?.expose())?,
+            command_timeout: Duration::from_millis(config.store.command_timeout_ms),
+            connect_timeout: Duration::from_millis(config.store.connect_timeout_ms),
+            operation_timeout: Duration::from_millis(config.store.operation_timeout_ms),
+        })
+    }
+
+    /// The times of tokens.
+    pub fn book_options(config: &Config) -> BookOptions {
+        BookOptions {
+            ttl_ms: config.tokens.ttl_ms,
+            claim_reanimate_ms: config.tokens.claim_reanimate_ms,
+            audit_ms: config.tokens.audit_ms,
+        }
+    }
+
+    /// Starts a backend: it joins, beats, listens, reaps, and answers requests for places from `inventory`. Needs a
+    /// tokio runtime; waits for nothing.
+    pub fn backend<I: Inventory>(self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+        // A backend is asked; it looks at proxies only, on a timer, and at others when it has to.
+        let roles = BTreeSet::from([Role::proxy()]);
+        BackendAgent::start(|load| self.agent(load, Some(roles), false, true), inventory, load)
+    }
+
+    /// Starts a proxy: it joins, beats, listens, reaps, and dispatches requests. Needs a tokio runtime; waits for
+    /// nothing.
+    pub fn proxy(self, load: impl LoadSource) -> Result<ProxyAgent> {
+        Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
+    }
+
+    /// Starts a node of any other role: it joins, beats, listens, reaps, and answers and sends messages.
+    pub fn node(self, load: impl LoadSource) -> Result<Agent> {
+        self.agent(Box::new(load), None, false, false)
+    }
+
+    fn agent(
+        self,
+        load: Box<dyn LoadSource>,
+        roles: Option<BTreeSet<Role>>,
+        hears_beats: bool,
+        accepting: bool,
+    ) -> Result<Agent> {
+        let Self { config, keyring } = self;
+        let limits = LivenessLimits {
+            suspect_ms: config.directory.suspect_ms,
+            offline_ms: config.directory.offline_ms,
+            removed_ms: config.directory.removed_ms,
+        };
+        let id = config.node_id()?.clone();
+        let identity = Identity { id: id.clone(), role: config.node.role.clone(), addr: config.node.addr.clone() };
+        let store = Store::new(config.zone.clone(), Self::store_options(&config)?)?;
+        let trust = Trust::new(keyring);
+        let lease = Lease::new(id, config.lease_ms());
+        let control = Control::default();
+        let (feed, sink, items) = Feed::new();
+        let directory = Directory::new(
+            store.clone(),
+            trust.clone(),
+            DirectoryOptions { limits, roles },
+            hears_beats.then(|| feed.clone()),
+        );
+        let services = Services::new();
+        let options = MessageOptions {
+            max_body_bytes: config.messages.max_body_bytes,
+            max_concurrent: config.messages.max_concurrent,
+        };
+        let post = Post::new(
+            store.clone(),
+            trust.clone(),
+            lease.clone(),
+            directory.clone(),
+            services.clone(),
+            options,
+        );
+        let inbox = Inbox::new(&post);
+        let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
+        let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
+        let core = Core {
+            config,
+            store,
+            trust,
+            identity,
+            lease,
+            control,
+            directory,
+            services,
+            post,
+            inbox,
+            book,
+            feed,
+            condition: Mutex::new(Condition { state: NodeState::Ready, accepting }),
+            load,
+            beat_now: Notify::new(),
+            refresh_now: Notify::new(),
+            hears_beats,
+            status,
+            token_events: token_events(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        Ok(Agent::start(core, sink, items))
+    }
+}
