@@ -166,6 +166,13 @@ macro_rules! fresh_id {
 
 fresh_id!(RequestId, TokenId, OperationId, Incarnation);
 
+impl Default for Zone {
+    /// `default`.
+    fn default() -> Self {
+        Self(Arc::from("default"))
+    }
+}
+
 impl Role {
     /// The role of processes that players connect through.
     pub fn proxy() -> Self {

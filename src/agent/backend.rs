@@ -100,7 +100,6 @@ impl<I: Inventory> Backend<I> {
             token: token.clone(),
             reason: reason.to_owned(),
         });
-        self.core.beat_soon();
     }
 
     /// `places.reserve`: a place from the inventory, and a token for it.

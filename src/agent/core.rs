@@ -95,7 +95,6 @@ pub(crate) struct Core {
     pub load: Box<dyn LoadSource>,
     pub beat_now: Notify,
     pub refresh_now: Notify,
-    pub places_changed: AtomicBool,
     pub hears_beats: bool,
     pub status: watch::Sender<AgentStatus>,
     pub token_events: broadcast::Sender<TokenHint>,
@@ -147,11 +146,6 @@ impl Core {
     pub fn set_condition(&self, change: impl FnOnce(&mut Condition)) {
         change(&mut self.condition.lock().unwrap_or_else(PoisonError::into_inner));
         self.beat_now.notify_one();
-    }
-
-    /// The number of free places changed: the next beat need not wait for its turn, but beats are not sent in a storm.
-    pub fn beat_soon(&self) {
-        self.places_changed.store(true, Ordering::Release);
     }
 
     /// This node as whoever issues, claims or releases. Errors with [`Error::LeaseLost`] without a lease.

@@ -84,7 +84,6 @@ impl<I: Inventory> Backend<I> {
                             let delivered = self.ledger().deliver(&id);
                             guard.settled();
                             if let Some((place, payload)) = delivered {
-                                self.core.beat_soon();
                                 return Ok(Redeemed::Landed { token: id, place, payload });
                             }
                         }

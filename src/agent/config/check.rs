@@ -1,0 +1,95 @@
+//! Bounds of the stored values and their relations. Works on a [`Config`] from a file as well as on one that code set.
+
+use super::model::Config;
+use super::problem::Problem;
+use super::schema::{self, Key, Slot};
+use super::walk::{Walked, out_of_range, shown};
+
+/// Checks every value that was taken; the problems join those of the walk.
+pub(super) fn check(walked: &mut Walked) {
+    for key in schema::KEYS {
+        if walked.bad.contains(key.path) {
+            continue;
+        }
+        let found = bounds(key, &mut walked.config);
+        if !found.is_empty() {
+            walked.bad.insert(key.path);
+        }
+        let place = walked.places.get(key.path).copied();
+        walked.problems.extend(found.into_iter().map(|(path, what)| Problem {
+            path,
+            place,
+            what,
+            allowed: key.allowed(),
+        }));
+    }
+    relations(walked);
+}
+
+/// Path and problem of each value of `key` that is out of bounds.
+fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
+    let one = |fits: bool, what: String| if fits { Vec::new() } else { vec![(key.path.to_owned(), what)] };
+    match &key.slot {
+        Slot::Flag(_) | Slot::Typed { .. } => Vec::new(),
+        Slot::Millis { min, max, at } => {
+            let value = *at(config);
+            one((*min..=*max).contains(&value), out_of_range(&value))
+        }
+        Slot::Count { min, max, at, .. } => {
+            let value = *at(config);
+            one(u64::try_from(value).is_ok_and(|value| (*min..=*max).contains(&value)), out_of_range(&value))
+        }
+        Slot::Text { fits, at, .. } => {
+            let text = at(config);
+            one(fits(text), format!("does not fit ({} bytes)", text.len()))
+        }
+        Slot::Labels => labels(key.path, config),
+    }
+}
+
+fn labels(path: &str, config: &Config) -> Vec<(String, String)> {
+    let labels = &config.node.labels;
+    let mut found = Vec::new();
+    if labels.len() > schema::LABELS_MAX {
+        found.push((path.to_owned(), format!("{} labels are too many", labels.len())));
+    }
+    for (name, text) in labels {
+        if !schema::is_label_name(name) {
+            found.push((shown(path, name), "the name of the label does not fit".to_owned()));
+        }
+        if !schema::is_label_text(text) {
+            found.push((shown(path, name), format!("the text of the label does not fit ({} bytes)", text.len())));
+        }
+    }
+    found
+}
+
+/// NOD-7 and the life of a claim. A relation with a value that is wrong by itself is not looked at.
+fn relations(walked: &mut Walked) {
+    let Config { heartbeat, directory, tokens, .. } = &walked.config;
+    let two_beats = heartbeat.interval_ms.saturating_mul(2);
+    let (suspect, offline, removed) = (directory.suspect_ms, directory.offline_ms, directory.removed_ms);
+    let rules = [
+        ("directory.suspectMs", "heartbeat.intervalMs", two_beats < suspect, {
+            format!("{suspect} is not more than two beats (2 × heartbeat.intervalMs = {two_beats})")
+        }),
+        ("directory.offlineMs", "directory.suspectMs", suspect < offline, {
+            format!("{offline} is not more than directory.suspectMs ({suspect})")
+        }),
+        ("directory.removedMs", "directory.offlineMs", offline < removed, {
+            format!("{removed} is not more than directory.offlineMs ({offline})")
+        }),
+        ("tokens.claimReanimateMs", "tokens.ttlMs", tokens.claim_reanimate_ms <= tokens.ttl_ms, {
+            format!("{} is more than tokens.ttlMs ({})", tokens.claim_reanimate_ms, tokens.ttl_ms)
+        }),
+    ];
+    for (path, other, holds, what) in rules {
+        if holds || walked.bad.contains(path) || walked.bad.contains(other) {
+            continue;
+        }
+        // The key itself may be a default; then the place is that of the key that does not fit it.
+        let place = walked.places.get(path).or_else(|| walked.places.get(other)).copied();
+        let allowed = schema::find(path).map(Key::allowed).unwrap_or_default();
+        walked.problems.push(Problem { path: path.to_owned(), place, what, allowed });
+    }
+}

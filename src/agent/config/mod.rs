@@ -1,0 +1,40 @@
+//! The one `network.yml`: the same bytes on every host, only the node id differs (POL-1).
+//!
+//! The way of a text: `yaml` parses it into a tree that remembers lines and columns, `walk` assigns the tree to a
+//! [`Config`] along the table in `schema` (unknown keys, repeated keys, types), `check` compares the stored values with
+//! their bounds and with each other. All problems are collected, one line each:
+//! `path.to.key: what is wrong (line 3, column 9); allowed: …`.
+//!
+//! No problem line repeats a text value of the file: a password may stand in the wrong place. Only numbers and
+//! name-like keys are shown.
+//!
+//! - An empty file is a valid config that is switched off (POL-2). So is a section without keys.
+//! - Texts that look like numbers have to be quoted (`id: "17"`), numbers must not be; flags are `true` or `false`.
+//! - Anchors, aliases and merge keys are refused, so a file cannot unfold into a bigger one; so is a second document.
+//!
+//! ```
+//! use maitred::agent::config::Config;
+//!
+//! let mut config = Config::from_yaml("enabled: true\nzone: eu\ntokens: { ttlMs: 20000 }\n")?;
+//! config.apply_env(|name| (name == "MAITRED_NODE_ID").then(|| "backend-7".to_owned()))?;
+//! config.check_enabled()?;
+//! assert_eq!(config.node_id()?.as_str(), "backend-7");
+//! assert_eq!(config.lease_ms(), 3_500);
+//! # Ok::<(), maitred::Error>(())
+//! ```
+
+mod check;
+mod load;
+mod model;
+mod problem;
+mod schema;
+mod url;
+mod walk;
+mod yaml;
+
+pub use load::{ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
+pub use model::{
+    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
+    TextsConfig, TokensConfig, TriggersConfig,
+};
+pub use url::SecretUrl;

@@ -1,0 +1,246 @@
+//! Every key of the file in one table: path, type, bounds, and where the value goes. The walk, the checks, the messages
+//! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
+
+use super::model::Config;
+use super::url::SecretUrl;
+use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
+
+/// Most labels of a node.
+pub(super) const LABELS_MAX: usize = 16;
+/// Longest text of a label, in bytes.
+pub(super) const LABEL_MAX_BYTES: usize = 128;
+/// Longest text for a player, in bytes.
+const TEXT_MAX_BYTES: usize = 512;
+/// Longest address, in bytes.
+const ADDR_MAX_BYTES: usize = 255;
+
+/// One key.
+pub(super) struct Key {
+    /// Path from the top, joined by dots.
+    pub path: &'static str,
+    /// Type, bounds and place of the value.
+    pub slot: Slot,
+    /// How it relates to other keys, in words; empty where it does not. `check` holds the rule itself.
+    pub relation: &'static str,
+}
+
+/// The type of a key's value, its bounds, and the field that takes it.
+pub(super) enum Slot {
+    Flag(fn(&mut Config) -> &mut bool),
+    Millis {
+        min: u64,
+        max: u64,
+        at: fn(&mut Config) -> &mut u64,
+    },
+    Count {
+        min: u64,
+        max: u64,
+        unit: &'static str,
+        at: fn(&mut Config) -> &mut usize,
+    },
+    Text {
+        allowed: &'static str,
+        fits: fn(&str) -> bool,
+        at: fn(&mut Config) -> &mut String,
+    },
+    /// A text that becomes a type of its own; `set` answers false where it does not fit.
+    Typed {
+        allowed: &'static str,
+        set: fn(&mut Config, &str) -> bool,
+    },
+    Labels,
+}
+
+impl Key {
+    /// Type and bounds in words, with the relation to other keys.
+    pub(super) fn allowed(&self) -> String {
+        let own = match &self.slot {
+            Slot::Flag(_) => "true or false".to_owned(),
+            Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
+            Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
+            Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
+            Slot::Labels => format!(
+                "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
+                 texts of at most {LABEL_MAX_BYTES} bytes without control characters"
+            ),
+        };
+        if self.relation.is_empty() { own } else { format!("{own}, {}", self.relation) }
+    }
+}
+
+const fn key(path: &'static str, slot: Slot) -> Key {
+    Key { path, slot, relation: "" }
+}
+
+const fn related(path: &'static str, relation: &'static str, slot: Slot) -> Key {
+    Key { path, slot, relation }
+}
+
+const fn millis(min: u64, max: u64, at: fn(&mut Config) -> &mut u64) -> Slot {
+    Slot::Millis { min, max, at }
+}
+
+const fn count(min: u64, max: u64, unit: &'static str, at: fn(&mut Config) -> &mut usize) -> Slot {
+    Slot::Count { min, max, unit, at }
+}
+
+const fn variable(at: fn(&mut Config) -> &mut String) -> Slot {
+    Slot::Text {
+        allowed: "the name of an environment variable (not its value), 1 to 64 characters of A-Z 0-9 _, no digit first",
+        fits: is_variable,
+        at,
+    }
+}
+
+const fn player_text(at: fn(&mut Config) -> &mut String) -> Slot {
+    Slot::Text { allowed: "at most 512 bytes", fits: |text| text.len() <= TEXT_MAX_BYTES, at }
+}
+
+/// All keys, in the order of the default file.
+pub(super) static KEYS: &[Key] = &[
+    key("enabled", Slot::Flag(|c| &mut c.enabled)),
+    key("zone", Slot::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_zone }),
+    key(
+        "node.id",
+        Slot::Typed {
+            allowed: "1 to 59 characters of A-Z a-z 0-9 . _ -, or \"\" where MAITRED_NODE_ID gives it",
+            set: set_node_id,
+        },
+    ),
+    key("node.role", Slot::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_role }),
+    key(
+        "node.addr",
+        Slot::Text {
+            allowed: "host:port of 1 to 255 bytes, port from 1 to 65535, no blanks, an IPv6 host in brackets",
+            fits: is_addr,
+            at: |c| &mut c.node.addr,
+        },
+    ),
+    key("node.labels", Slot::Labels),
+    key("store.url", Slot::Typed { allowed: STORE_URL_ALLOWED, set: set_store_url }),
+    key("store.commandTimeoutMs", millis(50, 10_000, |c| &mut c.store.command_timeout_ms)),
+    key("store.connectTimeoutMs", millis(50, 10_000, |c| &mut c.store.connect_timeout_ms)),
+    key("store.operationTimeoutMs", millis(100, 60_000, |c| &mut c.store.operation_timeout_ms)),
+    key("security.secretEnv", variable(|c| &mut c.security.secret_env)),
+    key("security.secretAlsoEnv", variable(|c| &mut c.security.secret_also_env)),
+    key("heartbeat.intervalMs", millis(50, 60_000, |c| &mut c.heartbeat.interval_ms)),
+    key("directory.refreshMs", millis(100, 600_000, |c| &mut c.directory.refresh_ms)),
+    related(
+        "directory.suspectMs",
+        "more than two beats (2 × heartbeat.intervalMs) and less than directory.offlineMs",
+        millis(101, 86_400_000, |c| &mut c.directory.suspect_ms),
+    ),
+    related(
+        "directory.offlineMs",
+        "more than directory.suspectMs and less than directory.removedMs",
+        millis(102, 86_400_000, |c| &mut c.directory.offline_ms),
+    ),
+    related(
+        "directory.removedMs",
+        "more than directory.offlineMs",
+        millis(103, 86_400_000, |c| &mut c.directory.removed_ms),
+    ),
+    key("tokens.ttlMs", millis(200, 600_000, |c| &mut c.tokens.ttl_ms)),
+    related(
+        "tokens.claimReanimateMs",
+        "not more than tokens.ttlMs",
+        millis(100, 600_000, |c| &mut c.tokens.claim_reanimate_ms),
+    ),
+    key("tokens.auditMs", millis(100, 3_600_000, |c| &mut c.tokens.audit_ms)),
+    key("tokens.reapIntervalMs", millis(50, 60_000, |c| &mut c.tokens.reap_interval_ms)),
+    key("tokens.reapBatch", count(1, 256, "tokens", |c| &mut c.tokens.reap_batch)),
+    key("dispatch.maxRetries", count(0, 16, "tries", |c| &mut c.dispatch.max_retries)),
+    key("dispatch.attemptTimeoutMs", millis(50, 60_000, |c| &mut c.dispatch.attempt_timeout_ms)),
+    key("dispatch.cooldownMs", millis(0, 600_000, |c| &mut c.dispatch.cooldown_ms)),
+    key("dispatch.staleAfterMs", millis(100, 600_000, |c| &mut c.dispatch.stale_after_ms)),
+    key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
+    key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
+    key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
+    key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
+    key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
+    key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
+    key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
+    key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
+    key("texts.refused", player_text(|c| &mut c.texts.refused)),
+    key("texts.killSwitch", player_text(|c| &mut c.texts.kill_switch)),
+    key("texts.lost", player_text(|c| &mut c.texts.lost)),
+    key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
+];
+
+const STORE_URL_ALLOWED: &str = "redis://[user:password@]host[:port][/db] or unix:///path[?db=n], without blanks, or \"\" where MAITRED_STORE gives it";
+
+/// The key of this path.
+pub(super) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The names that may stand directly under `section` (`""` for the top), in the order of the table. Empty where it is
+/// no section.
+pub(super) fn names_under(section: &str) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for key in KEYS {
+        let rest = match section {
+            "" => Some(key.path),
+            _ => key.path.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')),
+        };
+        if let Some(name) = rest.and_then(|rest| rest.split('.').next())
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+pub(super) fn set_zone(config: &mut Config, text: &str) -> bool {
+    Zone::new(text).map(|zone| config.zone = zone).is_ok()
+}
+
+pub(super) fn set_node_id(config: &mut Config, text: &str) -> bool {
+    if text.is_empty() {
+        config.node.id = None;
+        return true;
+    }
+    NodeId::new(text).map(|id| config.node.id = Some(id)).is_ok()
+}
+
+fn set_role(config: &mut Config, text: &str) -> bool {
+    Role::new(text).map(|role| config.node.role = role).is_ok()
+}
+
+pub(super) fn set_store_url(config: &mut Config, text: &str) -> bool {
+    let url = SecretUrl::new(text);
+    let fits = url.is_some() || text.is_empty();
+    if fits {
+        config.store.url = url;
+    }
+    fits
+}
+
+fn is_variable(text: &str) -> bool {
+    text.len() <= NAME_MAX_BYTES
+        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+        && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+}
+
+fn is_addr(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let host_fits = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && !host.contains([':', '[', ']']),
+    };
+    let port_fits = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    host_fits && port_fits && text.len() <= ADDR_MAX_BYTES && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// True for a name that a label may have.
+pub(super) fn is_label_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_MAX_BYTES
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+/// True for a text that a label may have.
+pub(super) fn is_label_text(text: &str) -> bool {
+    text.len() <= LABEL_MAX_BYTES && !text.chars().any(char::is_control)
+}

@@ -1,0 +1,149 @@
+//! Assigns a parsed tree to a [`Config`] along the table: unknown keys, repeated keys and wrong types are found here,
+//! bounds in `check`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::Config;
+use super::problem::{Place, Problem};
+use super::schema::{self, Key, Slot};
+use super::yaml::{Node, Value};
+
+/// What a walk found.
+#[derive(Debug, Default)]
+pub(super) struct Walked {
+    /// The values of the file over the defaults.
+    pub config: Config,
+    /// Where each key that the file gives has its value.
+    pub places: BTreeMap<&'static str, Place>,
+    /// Keys whose value was not taken: comparing others with them would only mislead.
+    pub bad: BTreeSet<&'static str>,
+    pub problems: Vec<Problem>,
+}
+
+/// Walks the whole tree.
+pub(super) fn walk(root: &Node) -> Walked {
+    let mut walked = Walked::default();
+    walked.section("", root);
+    walked
+}
+
+impl Walked {
+    fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
+        self.problems.push(Problem { path: path.into(), place, what, allowed });
+    }
+
+    fn section(&mut self, section: &str, node: &Node) {
+        let allowed = schema::names_under(section).join(", ");
+        let entries = match &node.value {
+            Value::Map(entries) => entries,
+            // A section whose keys are all commented out.
+            Value::Nothing => return,
+            other => {
+                let path = if section.is_empty() { "(file)" } else { section };
+                let what = format!("expected a mapping, found {}", other.kind());
+                return self.problem(path, node.place, what, format!("a mapping of {allowed}"));
+            }
+        };
+        let mut seen = BTreeSet::new();
+        for (key, value) in entries {
+            let Some(name) = self.name(section, key, &allowed) else { continue };
+            let path = join(section, name);
+            if !seen.insert(name) {
+                self.problem(shown(section, name), key.place, "given twice".to_owned(), "once".to_owned());
+            } else if name.contains('.') {
+                // A dot would make `tokens.ttlMs` at the top look like the key of that path.
+                self.problem(shown(section, name), key.place, "unknown key".to_owned(), allowed.clone());
+            } else if let Some(found) = schema::find(&path) {
+                self.value(found, value);
+            } else if !schema::names_under(&path).is_empty() {
+                self.section(&path, value);
+            } else {
+                self.problem(shown(section, name), key.place, "unknown key".to_owned(), allowed.clone());
+            }
+        }
+    }
+
+    /// The key as a text, or a problem.
+    fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
+        if let Value::Text(name) = &key.value {
+            return Some(name);
+        }
+        let what = format!("expected a name as key, found {}", key.value.kind());
+        let path = if section.is_empty() { "(file)" } else { section };
+        self.problem(path, key.place, what, allowed.to_owned());
+        None
+    }
+
+    fn value(&mut self, key: &'static Key, node: &Node) {
+        if let Some(place) = node.place {
+            self.places.insert(key.path, place);
+        }
+        if let Err(what) = self.assign(key, node) {
+            self.bad.insert(key.path);
+            self.problem(key.path, node.place, what, key.allowed());
+        }
+    }
+
+    /// Puts the value into its field, or says what is wrong with it.
+    fn assign(&mut self, key: &'static Key, node: &Node) -> Result<(), String> {
+        let config = &mut self.config;
+        match (&key.slot, &node.value) {
+            (Slot::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
+            (Slot::Millis { at, .. }, Value::Whole(number)) => {
+                *at(config) = u64::try_from(*number).map_err(|_| out_of_range(number))?;
+            }
+            (Slot::Count { at, .. }, Value::Whole(number)) => {
+                *at(config) = usize::try_from(*number).map_err(|_| out_of_range(number))?;
+            }
+            (Slot::Text { at, .. }, Value::Text(text)) => at(config).clone_from(text),
+            (Slot::Typed { set, .. }, Value::Text(text)) => {
+                if !set(config, text) {
+                    return Err("does not fit".to_owned());
+                }
+            }
+            (Slot::Labels, Value::Map(entries)) => self.labels(key, entries),
+            (Slot::Labels, Value::Nothing) => {}
+            (Slot::Text { .. } | Slot::Typed { .. }, other) => {
+                return Err(format!("expected text, found {} (put it in quotes)", other.kind()));
+            }
+            (Slot::Flag(_), other) => return Err(format!("expected true or false, found {}", other.kind())),
+            (Slot::Millis { .. } | Slot::Count { .. }, other) => {
+                return Err(format!("expected a whole number, found {}", other.kind()));
+            }
+            (Slot::Labels, other) => return Err(format!("expected a mapping, found {}", other.kind())),
+        }
+        Ok(())
+    }
+
+    fn labels(&mut self, key: &'static Key, entries: &[(Node, Node)]) {
+        for (name, text) in entries {
+            let Some(name_text) = self.name(key.path, name, &key.allowed()) else { continue };
+            let path = shown(key.path, name_text);
+            match &text.value {
+                Value::Text(value) => {
+                    if self.config.node.labels.insert(name_text.to_owned(), value.clone()).is_some() {
+                        self.problem(path, name.place, "given twice".to_owned(), "once".to_owned());
+                    }
+                }
+                other => {
+                    let what = format!("expected text, found {} (put it in quotes)", other.kind());
+                    self.problem(path, text.place, what, key.allowed());
+                }
+            }
+        }
+    }
+}
+
+/// A number that is outside its bounds.
+pub(super) fn out_of_range(number: &dyn std::fmt::Display) -> String {
+    format!("{number} is out of range")
+}
+
+fn join(section: &str, name: &str) -> String {
+    if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
+}
+
+/// The path of a key for a message. A key that is no name is not repeated: a URL with a password may have become one.
+pub(super) fn shown(section: &str, name: &str) -> String {
+    join(section, if schema::is_label_name(name) { name } else { "(a key that is no name)" })
+}

@@ -1,0 +1,216 @@
+//! The way of one request over the backends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, OperationId};
+use crate::select::{Pick, Standing, rank};
+use crate::store::boot_ms;
+use crate::token::{ClaimOutcome, Claimant, Token};
+
+use super::backend::boot_time_of;
+use super::proxy::{Proxy, reason_of};
+use super::request::{Outcome, Reason, Request, Transfer};
+use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
+
+/// A transfer has to start this long before its token ends.
+const TRANSFER_MARGIN_MS: u64 = 250;
+
+/// How one attempt ended.
+enum Step {
+    /// The token is claimed.
+    Done(Box<Transfer>),
+    /// This backend has no place for the player: ask the next.
+    Next {
+        /// Leave it out for a while.
+        cool: bool,
+        why: String,
+    },
+    /// No backend can help.
+    Stop(Reason, String),
+}
+
+/// One request on its way. Dropped before its end, it cancels in the background.
+pub(super) struct Dispatch {
+    proxy: Arc<Proxy>,
+    request: Request,
+    asked: Vec<NodeId>,
+    cancelled: CancellationToken,
+    /// A token of the request may exist or may still be issued.
+    exposed: bool,
+}
+
+impl Dispatch {
+    pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Outcome {
+        let core = &proxy.core;
+        if !request.source.is_on(&core.config.triggers) {
+            return Outcome::Refused(proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"));
+        }
+        let cancelled = core.stop.child_token();
+        proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
+        let mut dispatch =
+            Self { proxy: Arc::clone(proxy), request, asked: Vec::new(), cancelled: cancelled.clone(), exposed: false };
+        let (reason, detail) = tokio::select! {
+            biased;
+            () = cancelled.cancelled() => (Reason::Cancelled, "the player went away".to_owned()),
+            outcome = dispatch.walk() => match outcome {
+                Ok(transfer) => {
+                    dispatch.exposed = false;
+                    return Outcome::Transfer(transfer);
+                }
+                Err(end) => end,
+            },
+        };
+        dispatch.give_up().await;
+        Outcome::Refused(proxy.refusal(reason, detail))
+    }
+
+    /// Asks one backend after the other.
+    async fn walk(&mut self) -> Result<Box<Transfer>, (Reason, String)> {
+        let proxy = Arc::clone(&self.proxy);
+        let core = &proxy.core;
+        if core.control.is_killed(&core.identity.id) {
+            return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
+        }
+        let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
+        let snapshot = core.directory.snapshot();
+        let now = boot_ms();
+        let standing = |id: &NodeId| Standing {
+            killed: core.control.is_killed(id),
+            draining: core.control.is_draining(id),
+            cooling: proxy.cooldowns().is_cooling(id, now),
+        };
+        let ranking =
+            rank(&snapshot, &self.request.ask, &core.identity.id, core.config.dispatch.stale_after_ms, standing);
+        if ranking.picks.is_empty() {
+            let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
+            return Err((Reason::NoCandidate, format!("{} nodes in view; left out: {}", snapshot.nodes.len(), why.join(", "))));
+        }
+        let mut said = Vec::new();
+        for (pick, attempt) in ranking.picks.iter().take(core.config.dispatch.max_retries + 1).zip(1_u32..) {
+            match self.attempt(pick, attempt, &claimant).await {
+                Step::Done(transfer) => return Ok(transfer),
+                Step::Stop(reason, why) => return Err((reason, why)),
+                Step::Next { cool, why } => {
+                    tracing::debug!(player = %self.request.player, server = %pick.node.id, %why, "next backend");
+                    said.push(format!("{}: {why}", pick.node.id));
+                    if cool {
+                        let now = boot_ms();
+                        proxy.cooldowns().start(&pick.node.id, now + core.config.dispatch.cooldown_ms, now);
+                    }
+                }
+            }
+        }
+        Err((Reason::Refused, said.join("; ")))
+    }
+
+    async fn attempt(&mut self, pick: &Pick, attempt: u32, claimant: &Claimant) -> Step {
+        let answer = match self.ask(pick, attempt).await {
+            Ok(answer) => answer,
+            Err(step) => return step,
+        };
+        let core = &self.proxy.core;
+        let source = format!("places at {}", pick.node.id);
+        if let Err(error) = answer.token.verify(&core.trust, &source) {
+            return Step::Next { cool: true, why: error.to_string() };
+        }
+        if answer.token.player != self.request.player || (!answer.taken && answer.token.server != pick.node.id) {
+            return Step::Next { cool: true, why: "it answered with a token for somebody else".to_owned() };
+        }
+        let addr = match self.address(pick, &answer.token).await {
+            Ok(addr) => addr,
+            Err(error) => return Step::Next { cool: false, why: error.to_string() },
+        };
+        let op = OperationId::fresh();
+        match core.book.claim(&answer.token, claimant, &op).await {
+            Ok(ClaimOutcome::Claimed(_)) => Step::Done(Box::new(self.transfer(answer.token, addr, op))),
+            Ok(ClaimOutcome::Lost) => Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server)),
+            Ok(other) => Step::Next { cool: false, why: format!("its token could not be claimed: {other:?}") },
+            Err(error) => Step::Stop(reason_of(&error), error.to_string()),
+        }
+    }
+
+    /// The question to one backend, and its answer.
+    async fn ask(&mut self, pick: &Pick, attempt: u32) -> Result<PlaceAnswer, Step> {
+        let core = Arc::clone(&self.proxy.core);
+        let timeout_ms = core.config.dispatch.attempt_timeout_ms;
+        let body = PlaceRequest {
+            player: self.request.player.clone(),
+            request: self.request.id.clone(),
+            attempt,
+            region: pick.region.clone(),
+            deadline_ms: core.store.clock().now_ms().saturating_add(timeout_ms),
+            earlier: self.asked.clone(),
+        };
+        self.asked.push(pick.node.id.clone());
+        self.exposed = true;
+        let target = format!("{}:{PLACES}", pick.node.id);
+        let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
+        answer.map_err(|error| {
+            let Error::Callee { code, message, .. } = &error else {
+                return match error {
+                    Error::LeaseLost { .. } => Step::Stop(Reason::LeaseLost, error.to_string()),
+                    _ => Step::Next { cool: true, why: error.to_string() },
+                };
+            };
+            match NoPlaceCode::read(code) {
+                NoPlaceCode::Cancelled => Step::Stop(Reason::Cancelled, message.clone()),
+                NoPlaceCode::KillSwitch if core.control.is_killed(&core.identity.id) => {
+                    Step::Stop(Reason::KillSwitch, message.clone())
+                }
+                // The request is further on at another backend, by a message that came late.
+                NoPlaceCode::Attempt => Step::Next { cool: false, why: message.clone() },
+                _ => Step::Next { cool: true, why: format!("{code}: {message}") },
+            }
+        })
+    }
+
+    /// The address of the backend behind a token: the snapshot's, or that of the row where the token is of another one.
+    async fn address(&self, pick: &Pick, token: &Token) -> Result<String> {
+        if token.server == pick.node.id {
+            return Ok(pick.node.addr.clone());
+        }
+        Ok(self.proxy.core.directory.resolve(&token.server).await?.addr.clone())
+    }
+
+    fn transfer(&self, token: Token, addr: String, claim_op: OperationId) -> Transfer {
+        let ends = boot_time_of(&self.proxy.core, token.expires_at_ms);
+        Transfer {
+            player: self.request.player.clone(),
+            request: self.request.id.clone(),
+            server: token.server.clone(),
+            addr,
+            deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
+            token,
+            claim_op,
+        }
+    }
+
+    /// Giving up cancels, so that no late issue leaves a token behind. What the store does not answer at once goes on in
+    /// the background.
+    async fn give_up(&mut self) {
+        if !self.exposed {
+            return;
+        }
+        let (player, request) = (&self.request.player, &self.request.id);
+        let claimant = self.proxy.claimant();
+        match self.proxy.core.book.cancel(player, request, &claimant, &self.asked).await {
+            Ok(_) => self.exposed = false,
+            Err(error) => tracing::debug!(%player, %error, "cancelling goes on in the background"),
+        }
+    }
+}
+
+impl Drop for Dispatch {
+    fn drop(&mut self) {
+        self.proxy.under_way().remove(&(self.request.player.clone(), self.request.id.clone()));
+        self.cancelled.cancel();
+        if self.exposed {
+            let (player, request) = (self.request.player.clone(), self.request.id.clone());
+            self.proxy.cancel_until_definite(player, request, std::mem::take(&mut self.asked));
+        }
+    }
+}

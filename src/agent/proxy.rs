@@ -1,0 +1,189 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, Player, RequestId};
+use crate::select::Cooldowns;
+use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, TokenRow};
+
+use super::core::{Agent, Core};
+use super::dispatch::Dispatch;
+use super::request::{Outcome, Reason, Refusal, Request, Transfer};
+
+/// How an application moves a player.
+pub trait Mover: Send + Sync {
+    /// Moves the player, or says why it could not. [`Transfer::left_ms`] has to be asked again right before the move.
+    fn move_player(&self, transfer: &Transfer) -> impl Future<Output = std::result::Result<(), String>> + Send;
+}
+
+/// What the parts of a proxy share.
+pub(super) struct Proxy {
+    pub core: Arc<Core>,
+    pub cooldowns: Mutex<Cooldowns>,
+    /// Requests under way, for [`ProxyAgent::cancel`].
+    pub under_way: Mutex<HashMap<(Player, RequestId), CancellationToken>>,
+}
+
+impl Proxy {
+    pub fn cooldowns(&self) -> MutexGuard<'_, Cooldowns> {
+        self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn under_way(&self) -> MutexGuard<'_, HashMap<(Player, RequestId), CancellationToken>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn refusal(&self, reason: Reason, detail: impl Into<String>) -> Refusal {
+        Refusal::new(reason, &self.core.config.texts, detail)
+    }
+
+    /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
+    pub fn claimant(&self) -> Claimant {
+        Claimant { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
+    }
+
+    /// Cancels in the background until the answer is definite, for as long as a token could live.
+    pub fn cancel_until_definite(self: &Arc<Self>, player: Player, request: RequestId, servers: Vec<NodeId>) {
+        let proxy = Arc::clone(self);
+        self.core.tasks.spawn(async move {
+            let give_up = Instant::now() + Duration::from_millis(proxy.core.config.tokens.ttl_ms);
+            loop {
+                let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), &servers).await;
+                match outcome {
+                    Err(error) if error.is_retryable() && Instant::now() < give_up => {
+                        tracing::debug!(%player, %error, "cancelling again");
+                        tokio::select! {
+                            () = proxy.core.stop.cancelled() => return,
+                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%player, %request, %error, "could not cancel; the token expires");
+                        return;
+                    }
+                    Ok(outcome) => {
+                        tracing::debug!(%player, %request, ?outcome, "cancelled");
+                        return;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// A proxy's agent: turns requests into places. Cheap to share behind an `Arc`. Dropping it stops it without leaving.
+pub struct ProxyAgent {
+    agent: Agent,
+    proxy: Arc<Proxy>,
+}
+
+impl ProxyAgent {
+    pub(super) fn new(agent: Agent) -> Self {
+        let proxy = Proxy {
+            core: Arc::clone(agent.core()),
+            cooldowns: Mutex::new(Cooldowns::default()),
+            under_way: Mutex::new(HashMap::new()),
+        };
+        Self { agent, proxy: Arc::new(proxy) }
+    }
+
+    /// The membership and everything shared with other roles.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Finds a place for a player: ranks one snapshot, asks the best backend, claims the token it issued; then the next
+    /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too.
+    ///
+    /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim.
+    ///
+    /// Cancel safe: a future that is dropped cancels the request in the background.
+    pub async fn dispatch(&self, request: Request) -> Outcome {
+        let outcome = Dispatch::run(&self.proxy, request).await;
+        let word = match &outcome {
+            Outcome::Transfer(_) => "transfer",
+            Outcome::Refused(refusal) => refusal.reason.as_str(),
+        };
+        metrics::counter!("maitred_dispatches_total", "outcome" => word).increment(1);
+        outcome
+    }
+
+    /// [`dispatch`](Self::dispatch), then moves the player with `mover`. Where that fails the token is released, so that
+    /// its place is free at once.
+    pub async fn send(&self, request: Request, mover: &impl Mover) -> Outcome {
+        let transfer = match self.dispatch(request).await {
+            Outcome::Transfer(transfer) => transfer,
+            refused => return refused,
+        };
+        let why = if transfer.left_ms() == 0 {
+            "the token was about to expire".to_owned()
+        } else {
+            match mover.move_player(&transfer).await {
+                Ok(()) => return Outcome::Transfer(transfer),
+                Err(why) => why,
+            }
+        };
+        if let Err(error) = self.failed(&transfer, "not_moved").await {
+            tracing::warn!(player = %transfer.player, %error, "could not release; the token expires");
+        }
+        Outcome::Refused(self.proxy.refusal(Reason::NotMoved, why))
+    }
+
+    /// The player could not be moved: releases the claimed token. `reason` is a word. Answers
+    /// [`ReleaseOutcome::Landed`] where the player arrived all the same.
+    pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
+        self.proxy.core.book.release_claim(&transfer.token, &self.proxy.claimant(), reason).await
+    }
+
+    /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
+    /// back, also where the issue arrives later. `servers` are those that may have been asked; empty is fine.
+    pub async fn cancel(&self, player: &Player, request: &RequestId) -> Result<CancelOutcome> {
+        let under_way = self.proxy.under_way().get(&(player.clone(), request.clone())).cloned();
+        if let Some(under_way) = under_way {
+            under_way.cancel();
+        }
+        let outcome = self.proxy.core.book.cancel(player, request, &self.proxy.claimant(), &[]).await;
+        if let Err(error) = &outcome
+            && error.is_retryable()
+        {
+            self.proxy.cancel_until_definite(player.clone(), request.clone(), Vec::new());
+        }
+        outcome
+    }
+
+    /// The player's token, if there is a live one.
+    pub async fn find(&self, player: &Player) -> Result<Option<TokenRow>> {
+        let now = self.agent.store().clock().now_ms();
+        Ok(self.agent.book().find(player).await?.filter(|row| row.is_live(now)))
+    }
+
+    /// Leaves the fleet. Requests under way end as cancelled.
+    pub async fn leave(&self) {
+        let under_way: Vec<CancellationToken> = self.proxy.under_way().values().cloned().collect();
+        for request in under_way {
+            request.cancel();
+        }
+        self.agent.leave().await;
+    }
+}
+
+impl fmt::Debug for ProxyAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProxyAgent({:?})", self.agent)
+    }
+}
+
+/// The reason behind an error of the store or the lease.
+pub(super) fn reason_of(error: &Error) -> Reason {
+    match error {
+        Error::KillSwitch { .. } => Reason::KillSwitch,
+        Error::LeaseLost { .. } | Error::Fenced { .. } => Reason::LeaseLost,
+        Error::Unreachable { .. } | Error::Refused { .. } | Error::Skew { .. } => Reason::StoreDown,
+        _ => Reason::Refused,
+    }
+}

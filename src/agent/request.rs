@@ -1,0 +1,207 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ids::{NodeId, OperationId, Player, Region, RequestId};
+use crate::select::Ask;
+use crate::store::boot_ms;
+use crate::token::Token;
+
+use super::config::{TextsConfig, TriggersConfig};
+
+/// Where a request comes from. Each source can be switched off in the config (`triggers`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A player's command.
+    #[default]
+    Command,
+    /// A player's connection.
+    Join,
+    /// An event of the application.
+    Event,
+    /// Anything else.
+    Other,
+}
+
+impl Source {
+    pub(super) fn is_on(self, triggers: &TriggersConfig) -> bool {
+        match self {
+            Self::Command => triggers.command,
+            Self::Join => triggers.join,
+            Self::Event => triggers.event,
+            Self::Other => triggers.other,
+        }
+    }
+}
+
+/// A player's wish for a place somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Who.
+    pub player: Player,
+    /// The request's id: what [`cancel`](super::ProxyAgent::cancel) names. Fresh for each wish.
+    pub id: RequestId,
+    /// Where it comes from.
+    pub source: Source,
+    /// What is wanted.
+    pub ask: Ask,
+}
+
+impl Request {
+    /// A bare request: any backend, any region.
+    pub fn new(player: Player) -> Self {
+        Self { player, id: RequestId::fresh(), source: Source::default(), ask: Ask::default() }
+    }
+
+    /// For a place in `region`.
+    #[must_use]
+    pub fn in_region(mut self, region: Region) -> Self {
+        self.ask.region = Some(region);
+        self
+    }
+
+    /// For `server` and no other.
+    #[must_use]
+    pub fn on_server(mut self, server: NodeId) -> Self {
+        self.ask.server = Some(server);
+        self
+    }
+
+    /// From another source than a command.
+    #[must_use]
+    pub fn from_source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+}
+
+/// A player to be moved: the token is claimed by this proxy.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    /// Who.
+    pub player: Player,
+    /// The request.
+    pub request: RequestId,
+    /// Where to.
+    pub server: NodeId,
+    /// Its address.
+    pub addr: String,
+    /// The reservation; its payload is what the backend put in.
+    pub token: Token,
+    pub(super) claim_op: OperationId,
+    pub(super) deadline_boot_ms: u64,
+}
+
+impl Transfer {
+    /// How long the player may still be moved, in ms, on a clock that counts suspension. To be asked again right before
+    /// the move; 0: too late.
+    pub fn left_ms(&self) -> u64 {
+        self.deadline_boot_ms.saturating_sub(boot_ms())
+    }
+
+    /// What the backend put into the token.
+    pub fn payload(&self) -> &RawValue {
+        &self.token.payload
+    }
+
+    /// The operation of the claim.
+    pub fn claim_op(&self) -> &OperationId {
+        &self.claim_op
+    }
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Its source is switched off.
+    SourceOff,
+    /// No backend came into question.
+    NoCandidate,
+    /// Every backend that was asked refused or did not answer.
+    Refused,
+    /// The kill switch is on.
+    KillSwitch,
+    /// Another proxy moves the player.
+    Lost,
+    /// The request was cancelled.
+    Cancelled,
+    /// This proxy holds no lease now.
+    LeaseLost,
+    /// The store did not answer.
+    StoreDown,
+    /// The application could not move the player.
+    NotMoved,
+}
+
+impl Reason {
+    /// The reason in JSON and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SourceOff => "source_off",
+            Self::NoCandidate => "no_candidate",
+            Self::Refused => "refused",
+            Self::KillSwitch => "kill_switch",
+            Self::Lost => "lost",
+            Self::Cancelled => "cancelled",
+            Self::LeaseLost => "lease_lost",
+            Self::StoreDown => "store_down",
+            Self::NotMoved => "not_moved",
+        }
+    }
+
+    /// The key of the player's text in the config (`texts`).
+    pub fn message_key(self) -> &'static str {
+        match self {
+            Self::NoCandidate | Self::SourceOff => "noCandidate",
+            Self::Refused | Self::NotMoved | Self::Cancelled => "refused",
+            Self::KillSwitch => "killSwitch",
+            Self::Lost => "lost",
+            Self::LeaseLost | Self::StoreDown => "storeDown",
+        }
+    }
+
+    fn text(self, texts: &TextsConfig) -> &str {
+        match self.message_key() {
+            "noCandidate" => &texts.no_candidate,
+            "killSwitch" => &texts.kill_switch,
+            "lost" => &texts.lost,
+            "storeDown" => &texts.store_down,
+            _ => &texts.refused,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A request that ends without a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// What the player reads, out of the config.
+    pub message: String,
+    /// For the operator: what each backend said, or the error.
+    pub detail: String,
+}
+
+impl Refusal {
+    pub(super) fn new(reason: Reason, texts: &TextsConfig, detail: impl Into<String>) -> Self {
+        Self { reason, message: reason.text(texts).to_owned(), detail: detail.into() }
+    }
+}
+
+/// How a request ends.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// The player has a place and this proxy moves them.
+    Transfer(Box<Transfer>),
+    /// No place, and why.
+    Refused(Refusal),
+}
