@@ -1,1 +1,5 @@
-fn main() {}
+//! The `maitred` command.
+
+fn main() -> std::process::ExitCode {
+    maitred::cli::main()
+}

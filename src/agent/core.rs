@@ -20,6 +20,8 @@ use super::config::Config;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
 const TOKEN_EVENTS: usize = 1_024;
+/// Longest time that handlers may still take when the node leaves.
+const HANDLERS_MAX: Duration = Duration::from_secs(2);
 /// Longest time that leaving takes.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
@@ -279,7 +281,7 @@ impl Agent {
     pub async fn leave(&self) {
         let core = &self.core;
         core.stop.cancel();
-        core.inbox.stop().await;
+        core.inbox.stop(HANDLERS_MAX).await;
         core.tasks.close();
         if timeout(LEAVE_MAX, core.tasks.wait()).await.is_err() {
             tracing::warn!(node = %core.identity.id, "a loop did not end in time");

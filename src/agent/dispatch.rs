@@ -87,7 +87,10 @@ impl Dispatch {
             rank(&snapshot, &self.request.ask, &core.identity.id, core.config.dispatch.stale_after_ms, standing);
         if ranking.picks.is_empty() {
             let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
-            return Err((Reason::NoCandidate, format!("{} nodes in view; left out: {}", snapshot.nodes.len(), why.join(", "))));
+            return Err((
+                Reason::NoCandidate,
+                format!("{} nodes in view; left out: {}", snapshot.nodes.len(), why.join(", ")),
+            ));
         }
         let mut said = Vec::new();
         for (pick, attempt) in ranking.picks.iter().take(core.config.dispatch.max_retries + 1).zip(1_u32..) {
@@ -127,7 +130,9 @@ impl Dispatch {
         let op = OperationId::fresh();
         match core.book.claim(&answer.token, claimant, &op).await {
             Ok(ClaimOutcome::Claimed(_)) => Step::Done(Box::new(self.transfer(answer.token, addr, op))),
-            Ok(ClaimOutcome::Lost) => Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server)),
+            Ok(ClaimOutcome::Lost) => {
+                Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server))
+            }
             Ok(other) => Step::Next { cool: false, why: format!("its token could not be claimed: {other:?}") },
             Err(error) => Step::Stop(reason_of(&error), error.to_string()),
         }

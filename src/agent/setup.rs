@@ -124,14 +124,7 @@ impl Setup {
             max_body_bytes: config.messages.max_body_bytes,
             max_concurrent: config.messages.max_concurrent,
         };
-        let post = Post::new(
-            store.clone(),
-            trust.clone(),
-            lease.clone(),
-            directory.clone(),
-            services.clone(),
-            options,
-        );
+        let post = Post::new(store.clone(), trust.clone(), lease.clone(), directory.clone(), services.clone(), options);
         let inbox = Inbox::new(&post);
         let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });

@@ -1,0 +1,91 @@
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::agent::Setup;
+use crate::agent::config::{Config, SecretUrl};
+use crate::envelope::Keyring;
+use crate::error::Result;
+use crate::ids::Zone;
+use crate::node::Control;
+use crate::store::{Store, Trust};
+use crate::token::Book;
+
+use super::Failure;
+
+/// Where the store is when nobody says otherwise.
+const DEFAULT_STORE: &str = "redis://127.0.0.1:6379";
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(super) struct Globals {
+    /// Store URL [env: MAITRED_STORE; then the config's; then redis://127.0.0.1:6379]
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// Zone [env: MAITRED_ZONE; then the config's; then default]
+    #[arg(long, global = true, value_name = "ZONE")]
+    pub zone: Option<String>,
+    /// Config file (network.yml)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What every command works with: the config with environment and options in it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub config: Config,
+    pub json: bool,
+}
+
+impl Context {
+    pub fn new(globals: Globals) -> Result<Self, Failure> {
+        let mut config = match &globals.config {
+            Some(path) => Config::load(path)?,
+            None => {
+                let mut config = Config::default();
+                config.store.url = None;
+                config
+            }
+        };
+        config.apply_env(|name| std::env::var(name).ok())?;
+        if let Some(zone) = &globals.zone {
+            config.zone = Zone::new(zone)?;
+        }
+        if let Some(url) = globals.store {
+            config.store.url = Some(SecretUrl::new(url).ok_or_else(|| {
+                Failure::Usage(
+                    "--store is not usable; allowed: redis://[user:password@]host[:port][/db], unix:///path[?db=n]"
+                        .to_owned(),
+                )
+            })?);
+        }
+        if config.store.url.is_none() {
+            config.store.url = SecretUrl::new(DEFAULT_STORE);
+        }
+        Ok(Self { config, json: globals.json })
+    }
+
+    /// The fleet's keys, from the environment variable that the config names.
+    pub fn trust(&self) -> Result<Trust> {
+        let security = &self.config.security;
+        let keyring = Keyring::from_env(self.config.zone.clone(), &security.secret_env, &security.secret_also_env)?;
+        Ok(Trust::new(keyring))
+    }
+
+    /// The store, connected, with every script loaded and compared.
+    pub async fn store(&self) -> Result<Store> {
+        Store::open(self.config.zone.clone(), Setup::store_options(&self.config)?).await
+    }
+
+    /// The reservation book, with the control entries read.
+    pub async fn book(&self) -> Result<Book> {
+        let trust = self.trust()?;
+        let store = self.store().await?;
+        let control = Control::default();
+        control.refresh(&store, &trust).await?;
+        Ok(Book::new(store, trust, control, Setup::book_options(&self.config)))
+    }
+}

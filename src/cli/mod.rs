@@ -1,0 +1,134 @@
+//! The `maitred` command: one file a subcommand, [`view`] for what people and programs read.
+//!
+//! Exit codes: 0 done; 1 the store, the fleet or a check said no; 2 wrong usage, config or secret.
+
+mod bench;
+mod config_cmd;
+mod context;
+mod demo;
+mod node;
+mod nodes;
+mod reap;
+mod scripts;
+mod tokens;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::{Class, Error};
+use context::{Context, Globals};
+
+/// The coordination layer of game fleets.
+#[derive(Debug, Parser)]
+#[command(name = "maitred", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a whole small fleet on a private store and check every promise
+    Demo(demo::Options),
+    /// Run one node: a reference process, and a sidecar that speaks JSON lines
+    Node(node::Options),
+    /// Sweep due tokens by hand
+    Reap(reap::Options),
+    /// Show the nodes of the zone
+    Nodes(nodes::Options),
+    /// Show open tokens, one player's token, or release it
+    Tokens(tokens::Options),
+    /// List, verify, load or pin the scripts
+    Scripts(scripts::Options),
+    /// Check a config file or write a commented default
+    Config(config_cmd::Options),
+    /// Measure, with the floor of the same run beside each figure
+    Bench(bench::Options),
+}
+
+/// Why a command did not end well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An error, told on stderr or, with `--json`, as an object on stdout.
+    Error(Error),
+    /// A check failed; its output says what.
+    Check,
+    /// Wrong usage beyond what the argument parser sees.
+    Usage(String),
+    /// Something of this machine: a file, a process, a terminal.
+    Io(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<crate::ids::InvalidId> for Failure {
+    fn from(error: crate::ids::InvalidId) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Failure {
+    /// A failure of this machine while `doing` something.
+    pub(crate) fn io(doing: &str, error: &dyn std::fmt::Display) -> Self {
+        Self::Io(format!("{doing}: {error}"))
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Error(error) if matches!(error.class(), Class::Caller) => 2,
+            Self::Usage(_) => 2,
+            Self::Error(_) | Self::Check | Self::Io(_) => 1,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Error(error) => Some(error.to_string()),
+            Self::Usage(text) | Self::Io(text) => Some(text.clone()),
+            Self::Check => None,
+        }
+    }
+}
+
+/// Reads the command line and runs the command.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    view::start_log();
+    let json = arguments.globals.json;
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting the runtime", &error))
+        .and_then(|runtime| runtime.block_on(run(arguments)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.text() {
+                view::print_failure(json, &text);
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Failure> {
+    let context = Context::new(arguments.globals)?;
+    match arguments.command {
+        Command::Demo(options) => demo::run(&context, options).await,
+        Command::Node(options) => node::run(&context, options).await,
+        Command::Reap(options) => reap::run(&context, options).await,
+        Command::Nodes(options) => nodes::run(&context, options).await,
+        Command::Tokens(options) => tokens::run(&context, options).await,
+        Command::Scripts(options) => scripts::run(&context, options).await,
+        Command::Config(options) => config_cmd::run(&context, options).await,
+        Command::Bench(options) => bench::run(&context, options).await,
+    }
+}
