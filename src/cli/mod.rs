@@ -107,7 +107,12 @@ pub fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting the runtime", &error))
-        .and_then(|runtime| runtime.block_on(run(arguments)));
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(run(arguments));
+            // A thread that still waits for a line on stdin must not hold the exit up.
+            runtime.shutdown_background();
+            outcome
+        });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

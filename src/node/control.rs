@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ struct Seen {
 #[derive(Debug, Clone, Default)]
 pub struct Control {
     seen: Arc<RwLock<HashMap<String, Seen>>>,
+    changes: Arc<watch::Sender<u64>>,
 }
 
 /// What is passed to a script for one kill entry: the bytes last seen and what was made of them.
@@ -64,6 +66,7 @@ impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
     pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
         let row = store.scan_row(store.keys().control()).await?;
+        let mut taken = 0;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         for (name, bytes) in row.fields() {
             let known = seen.entry(name.to_owned()).or_default();
@@ -73,6 +76,7 @@ impl Control {
                     && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
                 {
                     known.in_force = Some(entry);
+                    taken += 1;
                 }
             }
         }
@@ -82,7 +86,16 @@ impl Control {
                 known.bytes.clear();
             }
         }
+        drop(seen);
+        if taken > 0 {
+            self.changes.send_modify(|count| *count += taken);
+        }
         Ok(())
+    }
+
+    /// Counts the entries that came into force; a change can be awaited.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// What a script is told about the entry `name`.

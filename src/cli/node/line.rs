@@ -1,0 +1,137 @@
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::agent::{Request, Source};
+use crate::error::Error;
+use crate::ids::{NodeId, Player, Region};
+use crate::node::Load;
+
+/// What a client may ask, one JSON object a line. `id` comes back with the answer.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Line {
+    /// A proxy: find a place for a player.
+    Dispatch {
+        id: String,
+        player: Player,
+        #[serde(default)]
+        region: Option<Region>,
+        #[serde(default)]
+        server: Option<NodeId>,
+        #[serde(default)]
+        source: Source,
+    },
+    /// A proxy: the player went away; `request` is the dispatch's id.
+    Cancel {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+        request: String,
+    },
+    /// A proxy: the player could not be moved; `request` is the dispatch's id.
+    Release {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+        request: String,
+        #[serde(default)]
+        reason: Option<String>,
+    },
+    /// A proxy: the player's live token.
+    Find {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+    },
+    /// A backend: the number of free places in a region from now on.
+    Places {
+        #[serde(default)]
+        id: Option<String>,
+        count: u64,
+        #[serde(default)]
+        region: Option<Region>,
+    },
+    /// A backend: a player joins.
+    Redeem { id: String, player: Player },
+    /// A backend or proxy: its load.
+    Load {
+        #[serde(default)]
+        id: Option<String>,
+        #[serde(default)]
+        players: Option<u64>,
+        #[serde(default)]
+        soft_cap: Option<u64>,
+        #[serde(default)]
+        load: Box<Load>,
+    },
+    /// How the node is.
+    Status {
+        #[serde(default)]
+        id: Option<String>,
+    },
+}
+
+impl Line {
+    /// Reads a line; the error is an answer that says what is wrong with it.
+    pub fn read(text: &str) -> Result<Self, Value> {
+        serde_json::from_str(text).map_err(|error| {
+            let id = serde_json::from_str::<Value>(text).ok().and_then(|value| value.get("id").cloned());
+            let shown: String = text.chars().take(120).collect();
+            json!({ "id": id, "outcome": "error", "error": format!("the line is not valid: {error}"), "line": shown })
+        })
+    }
+
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Self::Dispatch { id, .. } | Self::Redeem { id, .. } => Some(id),
+            Self::Cancel { id, .. }
+            | Self::Release { id, .. }
+            | Self::Find { id, .. }
+            | Self::Places { id, .. }
+            | Self::Load { id, .. }
+            | Self::Status { id } => id.as_deref(),
+        }
+    }
+
+    /// The answer to an op of another role.
+    pub fn not_here(&self, what: &str) -> Value {
+        json!({ "id": self.id(), "outcome": "error", "error": format!("{what} has no such op") })
+    }
+}
+
+/// The request behind a dispatch line.
+pub(super) fn request(player: Player, region: Option<Region>, server: Option<NodeId>, source: Source) -> Request {
+    let mut request = Request::new(player).from_source(source);
+    request.ask.region = region;
+    request.ask.server = server;
+    request
+}
+
+/// The answer for an error.
+pub(super) fn error(id: Option<&str>, error: &Error) -> Value {
+    json!({ "id": id, "outcome": "error", "error": error.to_string(), "retryable": error.is_retryable() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cli_3_a_line_that_is_not_valid_is_answered_with_its_id_and_the_reason() {
+        for (text, want) in [
+            ("", "not valid"),
+            ("{", "not valid"),
+            ("{\"op\":\"fly\",\"id\":\"r1\"}", "unknown variant"),
+            ("{\"op\":\"dispatch\",\"id\":\"r1\"}", "player"),
+            ("{\"op\":\"dispatch\",\"id\":\"r1\",\"player\":\"a b\"}", "without blanks"),
+            ("{\"op\":\"dispatch\",\"id\":\"r1\",\"player\":\"a\",\"regoin\":\"x\"}", "unknown field"),
+            ("{\"op\":\"places\",\"count\":-1}", "not valid"),
+        ] {
+            let answer = Line::read(text).expect_err(text);
+            assert!(answer["error"].as_str().is_some_and(|error| error.contains(want)), "{text}: {answer}");
+        }
+        let answer = Line::read("{\"op\":\"fly\",\"id\":\"r1\"}").expect_err("no such op");
+        assert_eq!(answer["id"], "r1");
+        assert!(Line::read("{\"op\":\"dispatch\",\"id\":\"r1\",\"player\":\"alice\",\"region\":null}").is_ok());
+    }
+}

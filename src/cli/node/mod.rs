@@ -1,0 +1,149 @@
+//! `maitred node`: a reference process for either role, and a sidecar for applications in other languages. JSON lines
+//! come in on stdin and, with `--listen`, over TCP; answers go back where the line came from, events go to everybody.
+
+mod backend;
+mod events;
+mod inventory;
+mod line;
+mod proxy;
+mod session;
+
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::{Agent, AgentStatus, Setup};
+use crate::error::Error;
+use crate::ids::{NodeId, Role};
+use crate::node::LoadSample;
+
+use super::Failure;
+use super::context::Context;
+use session::Outputs;
+
+/// Options of `maitred node`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Node id [env: MAITRED_NODE_ID; then the config's]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Role: backend, proxy, or another one that only sends and answers messages [default: the config's]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    /// Address that players are sent to [default: the config's]
+    #[arg(long, value_name = "HOST:PORT")]
+    addr: Option<String>,
+    /// Serve the same lines over TCP, a connection a client
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+}
+
+/// The part of the process that knows its role.
+enum Duty {
+    Backend(backend::Duty),
+    Proxy(proxy::Duty),
+    Other(Agent),
+}
+
+impl Duty {
+    fn agent(&self) -> &Agent {
+        match self {
+            Self::Backend(duty) => duty.agent(),
+            Self::Proxy(duty) => duty.agent(),
+            Self::Other(agent) => agent,
+        }
+    }
+
+    async fn leave(&self) {
+        match self {
+            Self::Backend(duty) => duty.leave().await,
+            Self::Proxy(duty) => duty.leave().await,
+            Self::Other(agent) => agent.leave().await,
+        }
+    }
+
+    /// One line of a client; the answer goes back to it.
+    async fn answer(&self, line: line::Line) -> Value {
+        match self {
+            Self::Backend(duty) => duty.answer(line).await,
+            Self::Proxy(duty) => duty.answer(line).await,
+            Self::Other(_) => line.not_here("a node of this role"),
+        }
+    }
+}
+
+pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
+    let mut config = context.config.clone();
+    config.enabled = true;
+    if let Some(id) = &options.id {
+        config.node.id = Some(NodeId::new(id)?);
+    }
+    if let Some(role) = &options.role {
+        config.node.role = Role::new(role)?;
+    }
+    if let Some(addr) = options.addr {
+        config.node.addr = addr;
+    }
+    let listener = match &options.listen {
+        Some(addr) => {
+            Some(TcpListener::bind(addr).await.map_err(|error| Failure::io(&format!("listening on {addr}"), &error))?)
+        }
+        None => None,
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| Failure::io("SIGTERM", &error))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| Failure::io("SIGINT", &error))?;
+
+    let setup = Setup::from_env(config)?;
+    let role = setup.config().node.role.clone();
+    let duty = Arc::new(match role.as_str() {
+        "backend" => Duty::Backend(backend::Duty::start(setup)?),
+        "proxy" => Duty::Proxy(proxy::Duty::start(setup)?),
+        _ => Duty::Other(setup.node(LoadSample::default)?),
+    });
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let outputs = Outputs::default();
+    let stdout = outputs.add(tokio::io::stdout(), &tasks);
+    tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), stop.clone()));
+    let sessions = session::Sessions { duty: Arc::clone(&duty), outputs, tasks: tasks.clone(), stop: stop.clone() };
+    sessions.read(tokio::io::stdin(), stdout);
+    if let Some(listener) = listener {
+        sessions.listen(listener);
+    }
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        error = refused(duty.agent()) => {
+            duty.leave().await;
+            return Err(error.into());
+        }
+    }
+    duty.leave().await;
+    stop.cancel();
+    sessions.end().await;
+    Ok(())
+}
+
+/// Ends when the agent can never become a member.
+async fn refused(agent: &Agent) -> Error {
+    let mut status = agent.status();
+    loop {
+        if let AgentStatus::Refused { error } = &*status.borrow_and_update() {
+            return Error::Protocol { during: "starting the node", detail: error.clone() };
+        }
+        if status.changed().await.is_err() {
+            return Error::ShuttingDown;
+        }
+    }
+}
+
+/// The line that says a node is ready.
+fn ready(agent: &Agent) -> Value {
+    json!({ "event": "ready", "id": agent.lease().id(), "epoch": agent.lease().epoch() })
+}

@@ -1,0 +1,153 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Outcome, ProxyAgent, Request, Setup, Transfer};
+use crate::error::Result;
+use crate::ids::{Player, RequestId};
+use crate::node::LoadSample;
+use crate::token::{CancelOutcome, ReleaseOutcome};
+
+use super::backend::{set_load, status};
+use super::line::{Line, error, request};
+
+/// Dispatches whose ids are remembered for `cancel` and `release`.
+const REMEMBERED: usize = 16_384;
+
+/// A proxy behind JSON lines.
+pub(super) struct Duty {
+    proxy: ProxyAgent,
+    load: Arc<Mutex<LoadSample>>,
+    recent: Mutex<Recent>,
+}
+
+/// The requests and transfers behind the ids that clients gave their dispatches.
+#[derive(Default)]
+struct Recent {
+    order: VecDeque<(Player, String)>,
+    requests: HashMap<(Player, String), (RequestId, Option<Transfer>)>,
+}
+
+impl Recent {
+    fn remember(&mut self, player: &Player, id: &str, request: RequestId) {
+        let key = (player.clone(), id.to_owned());
+        if self.requests.insert(key.clone(), (request, None)).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > REMEMBERED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.requests.remove(&oldest);
+            }
+        }
+    }
+}
+
+impl Duty {
+    pub fn start(setup: Setup) -> Result<Self> {
+        let load = Arc::new(Mutex::new(LoadSample::default()));
+        let sample = Arc::clone(&load);
+        let proxy = setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+        Ok(Self { proxy, load, recent: Mutex::default() })
+    }
+
+    pub fn agent(&self) -> &Agent {
+        self.proxy.agent()
+    }
+
+    pub async fn leave(&self) {
+        self.proxy.leave().await;
+    }
+
+    pub async fn answer(&self, line: Line) -> Value {
+        match line {
+            Line::Dispatch { id, player, region, server, source } => {
+                self.dispatch(&id, request(player, region, server, source)).await
+            }
+            Line::Cancel { id, player, request } => self.cancel(id.as_deref(), &player, &request).await,
+            Line::Release { id, player, request, reason } => {
+                let reason = reason.as_deref().unwrap_or("not_moved");
+                self.release(id.as_deref(), &player, &request, reason).await
+            }
+            Line::Find { id, player } => match self.proxy.find(&player).await {
+                Ok(Some(row)) => json!({ "id": id, "outcome": "found", "token": row }),
+                Ok(None) => json!({ "id": id, "outcome": "none", "player": player }),
+                Err(why) => error(id.as_deref(), &why),
+            },
+            Line::Load { id, players, soft_cap, load } => {
+                set_load(&self.load, players, soft_cap, *load);
+                json!({ "id": id, "outcome": "ok" })
+            }
+            Line::Status { id } => status(self.agent(), id.as_deref()),
+            other => other.not_here("a proxy"),
+        }
+    }
+
+    async fn dispatch(&self, id: &str, request: Request) -> Value {
+        let player = request.player.clone();
+        let remember = |request: RequestId| {
+            self.recent.lock().unwrap_or_else(PoisonError::into_inner).remember(&player, id, request);
+        };
+        remember(request.id.clone());
+        match self.proxy.dispatch(request).await {
+            Outcome::Transfer(transfer) => {
+                let answer = json!({
+                    "id": id, "outcome": "transfer", "player": player, "server": transfer.server,
+                    "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
+                    "deadline_ms": transfer.left_ms(),
+                });
+                let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(entry) = recent.requests.get_mut(&(player, id.to_owned())) {
+                    entry.1 = Some(*transfer);
+                }
+                answer
+            }
+            Outcome::Refused(refusal) => json!({
+                "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
+                "message": refusal.message, "detail": refusal.detail,
+            }),
+        }
+    }
+
+    fn known(&self, player: &Player, request: &str) -> Option<(RequestId, Option<Transfer>)> {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.requests.get(&(player.clone(), request.to_owned())).cloned()
+    }
+
+    async fn cancel(&self, id: Option<&str>, player: &Player, request: &str) -> Value {
+        let Some((request_id, _)) = self.known(player, request) else {
+            return json!({ "id": id, "outcome": "error", "error": "no such dispatch of the player" });
+        };
+        match self.proxy.cancel(player, &request_id).await {
+            Ok(outcome) => {
+                let word = match outcome {
+                    CancelOutcome::Marked | CancelOutcome::Released => "cancelled",
+                    CancelOutcome::Lost => "lost",
+                    CancelOutcome::Landed => "landed",
+                };
+                json!({ "id": id, "outcome": word, "player": player, "request": request })
+            }
+            Err(why) => error(id, &why),
+        }
+    }
+
+    async fn release(&self, id: Option<&str>, player: &Player, request: &str, reason: &str) -> Value {
+        let Some((_, Some(transfer))) = self.known(player, request) else {
+            return json!({ "id": id, "outcome": "error", "error": "no such transfer of the player" });
+        };
+        if crate::ids::ServiceName::new(reason).is_err() {
+            return json!({ "id": id, "outcome": "error", "error": "reason is no word of A-Z a-z 0-9 . _ -" });
+        }
+        match self.proxy.failed(&transfer, reason).await {
+            Ok(outcome) => {
+                let word = match outcome {
+                    ReleaseOutcome::Released | ReleaseOutcome::Ended(_) | ReleaseOutcome::None => "released",
+                    ReleaseOutcome::Lost => "lost",
+                    ReleaseOutcome::Landed => "landed",
+                };
+                json!({ "id": id, "outcome": word, "player": player, "request": request })
+            }
+            Err(why) => error(id, &why),
+        }
+    }
+}

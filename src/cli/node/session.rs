@@ -1,0 +1,188 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Duty;
+use super::line::Line;
+
+/// Longest line of a client, in bytes.
+const LINE_MAX_BYTES: usize = 65_536;
+/// Lines that may wait for a slow client before its own answers wait; events to it are dropped then.
+const OUTPUT_BUFFER: usize = 4_096;
+/// Lines of one client that are worked on at the same time; more of them wait unread.
+const CONCURRENT_MAX: usize = 4_096;
+/// Clients over TCP at the same time.
+const CLIENTS_MAX: usize = 256;
+/// Longest time that last lines may take to be written.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// Where lines go out: stdout and every client.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outputs {
+    all: Arc<Mutex<Vec<mpsc::Sender<String>>>>,
+}
+
+impl Outputs {
+    /// Adds an output; it is written to by a task of `tasks` until it breaks or everybody is done with it.
+    pub fn add(&self, writer: impl AsyncWrite + Send + Unpin + 'static, tasks: &TaskTracker) -> mpsc::Sender<String> {
+        let (sender, receiver) = mpsc::channel(OUTPUT_BUFFER);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|output| !output.is_closed());
+        all.push(sender.clone());
+        tasks.spawn(write(writer, receiver));
+        sender
+    }
+
+    /// Tells everybody. A client that does not read misses events rather than holding the others up.
+    pub fn tell(&self, event: &Value) {
+        let text = event.to_string();
+        for output in self.all.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            if output.try_send(text.clone()).is_err() {
+                tracing::debug!("a client missed an event");
+            }
+        }
+    }
+
+    fn close(&self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+async fn write(mut writer: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<String>) {
+    while let Some(mut line) = lines.recv().await {
+        line.push('\n');
+        // Whatever else waits goes out in the same write.
+        while let Ok(more) = lines.try_recv() {
+            line.push_str(&more);
+            line.push('\n');
+        }
+        if writer.write_all(line.as_bytes()).await.is_err() || writer.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The clients of the node.
+pub(super) struct Sessions {
+    pub duty: Arc<Duty>,
+    pub outputs: Outputs,
+    pub tasks: TaskTracker,
+    pub stop: CancellationToken,
+}
+
+impl Sessions {
+    /// Reads a client's lines until they end; answers go to `output`.
+    pub fn read(&self, reader: impl AsyncRead + Send + Unpin + 'static, output: mpsc::Sender<String>) {
+        let (duty, stop) = (Arc::clone(&self.duty), self.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = serve(duty, reader, output) => {}
+            }
+        });
+    }
+
+    /// Serves clients over TCP.
+    pub fn listen(&self, listener: TcpListener) {
+        let (duty, outputs, stop) = (Arc::clone(&self.duty), self.outputs.clone(), self.stop.clone());
+        let tasks = self.tasks.clone();
+        let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
+        self.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = stop.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                let (stream, peer) = match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        tracing::warn!(%error, "could not accept a client");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                };
+                let Ok(client) = Arc::clone(&clients).try_acquire_owned() else {
+                    tracing::warn!(%peer, "too many clients");
+                    continue;
+                };
+                let (reader, writer) = stream.into_split();
+                let output = outputs.add(writer, &tasks);
+                let (duty, stop) = (Arc::clone(&duty), stop.clone());
+                tasks.spawn(async move {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = serve(duty, reader, output) => {}
+                    }
+                    drop(client);
+                });
+            }
+        });
+    }
+
+    /// Writes what is left and ends.
+    pub async fn end(&self) {
+        self.outputs.close();
+        self.tasks.close();
+        if timeout(FLUSH_MAX, self.tasks.wait()).await.is_err() {
+            tracing::debug!("a client did not read its last lines");
+        }
+    }
+}
+
+async fn serve(duty: Arc<Duty>, reader: impl AsyncRead + Unpin, output: mpsc::Sender<String>) {
+    let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_MAX_BYTES));
+    let room = Arc::new(Semaphore::new(CONCURRENT_MAX));
+    let tasks = TaskTracker::new();
+    while let Some(line) = lines.next().await {
+        let text = match line {
+            Ok(text) => text,
+            Err(LinesCodecError::MaxLineLengthExceeded) => {
+                let error = format!("the line is longer than {LINE_MAX_BYTES} bytes");
+                say(&output, &json!({ "id": null, "outcome": "error", "error": error })).await;
+                continue;
+            }
+            Err(LinesCodecError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                say(&output, &json!({ "id": null, "outcome": "error", "error": "the line is not UTF-8" })).await;
+                continue;
+            }
+            Err(LinesCodecError::Io(error)) => {
+                tracing::debug!(%error, "a client's lines ended");
+                break;
+            }
+        };
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line = match Line::read(&text) {
+            Ok(line) => line,
+            Err(answer) => {
+                say(&output, &answer).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
+        let (duty, output) = (Arc::clone(&duty), output.clone());
+        tasks.spawn(async move {
+            let answer = duty.answer(line).await;
+            say(&output, &answer).await;
+            drop(place);
+        });
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+async fn say(output: &mpsc::Sender<String>, answer: &Value) {
+    if output.send(answer.to_string()).await.is_err() {
+        tracing::debug!("a client went away before its answer");
+    }
+}
