@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Player, Region, TokenId};
 use crate::message::{CallError, Incoming, Registration, json_handler};
 use crate::node::{LoadSample, NodeState};
-use crate::store::boot_ms;
+use crate::store::{Store, boot_ms};
 use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger, ReleaseOutcome};
 
 use super::core::{Agent, Core, LoadSource};
@@ -300,10 +300,7 @@ impl<I: Inventory> BackendAgent<I> {
 
     /// Takes no more requests, gives back every place that is held, and leaves. Bounded by about 8 s.
     pub async fn leave(&self) {
-        self.agent.core().set_condition(|condition| {
-            condition.state = NodeState::ShuttingDown;
-            condition.accepting = false;
-        });
+        self.agent.quiesce().await;
         if tokio::time::timeout(GIVE_UP_MAX, self.backend.give_up()).await.is_err() {
             tracing::warn!("the store did not take all places back in time; the tokens expire");
         }
@@ -318,6 +315,6 @@ impl<I: Inventory> fmt::Debug for BackendAgent<I> {
 }
 
 /// The store time `ms` on this machine's clock.
-pub(super) fn boot_time_of(core: &Core, store_ms: u64) -> u64 {
-    boot_ms().saturating_add(store_ms.saturating_sub(core.store.clock().now_ms()))
+pub(super) fn boot_time_of(store: &Store, store_ms: u64) -> u64 {
+    boot_ms().saturating_add(store_ms.saturating_sub(store.clock().now_ms()))
 }

@@ -262,7 +262,7 @@ async fn reaper(core: Arc<Core>) {
     }
 }
 
-/// Takes silent nodes off the rosters and forgets old epochs.
+/// Takes silent nodes off the rosters, forgets old epochs, and signs again what only an old secret verifies.
 async fn upkeep(core: Arc<Core>) {
     let removed_ms = core.config.directory.removed_ms;
     let every = Duration::from_millis(removed_ms / 4).clamp(Duration::from_millis(100), UPKEEP_MAX);
@@ -273,6 +273,10 @@ async fn upkeep(core: Arc<Core>) {
         }
         let done = async {
             let removed = roster::remove_silent(&core.store, removed_ms).await?;
+            let signed = core.control.sign_again(&core.store, &core.trust).await?;
+            if signed > 0 {
+                tracing::info!(signed, "control entries signed again with the present secret");
+            }
             let forgotten = roster::forget(&core.store, roster::FORGET_MS).await?;
             Ok::<_, Error>((removed, forgotten))
         };

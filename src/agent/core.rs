@@ -276,12 +276,22 @@ impl Agent {
         self.core.beat_now.notify_one();
     }
 
+    /// Tells the others that the node is on its way out, takes no more messages, and lets the handlers that run end while
+    /// the lease still lets them answer.
+    pub(super) async fn quiesce(&self) {
+        self.core.set_condition(|condition| {
+            condition.state = NodeState::ShuttingDown;
+            condition.accepting = false;
+        });
+        self.core.inbox.stop(HANDLERS_MAX).await;
+    }
+
     /// Stops all loops and takes the node off the roster. Bounded by 5 s; a store that does not answer sees the lease
     /// run out instead. Safe to call again.
     pub async fn leave(&self) {
         let core = &self.core;
+        self.quiesce().await;
         core.stop.cancel();
-        core.inbox.stop(HANDLERS_MAX).await;
         core.tasks.close();
         if timeout(LEAVE_MAX, core.tasks.wait()).await.is_err() {
             tracing::warn!(node = %core.identity.id, "a loop did not end in time");

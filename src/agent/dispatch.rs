@@ -13,11 +13,8 @@ use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
 use super::proxy::{Proxy, reason_of};
-use super::request::{Outcome, Reason, Request, Transfer};
+use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
-
-/// A transfer has to start this long before its token ends.
-const TRANSFER_MARGIN_MS: u64 = 250;
 
 /// How one attempt ended.
 enum Step {
@@ -182,7 +179,7 @@ impl Dispatch {
     }
 
     fn transfer(&self, token: Token, addr: String, claim_op: OperationId) -> Transfer {
-        let ends = boot_time_of(&self.proxy.core, token.expires_at_ms);
+        let ends = boot_time_of(&self.proxy.core.store, token.expires_at_ms);
         Transfer {
             player: self.request.player.clone(),
             request: self.request.id.clone(),

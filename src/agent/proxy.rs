@@ -14,6 +14,7 @@ use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, TokenRow};
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
+use super::take::take;
 
 /// How an application moves a player.
 pub trait Mover: Send + Sync {
@@ -84,6 +85,11 @@ pub struct ProxyAgent {
 
 impl ProxyAgent {
     pub(super) fn new(agent: Agent) -> Self {
+        let core = agent.core();
+        tracing::info!(
+            node = %core.identity.id, zone = %core.config.zone, store = %core.store.options().url,
+            "proxy as a participant: it joins, beats, selects and dispatches"
+        );
         let proxy = Proxy {
             core: Arc::clone(agent.core()),
             cooldowns: Mutex::new(Cooldowns::default()),
@@ -154,6 +160,15 @@ impl ProxyAgent {
             self.proxy.cancel_until_definite(player.clone(), request.clone(), Vec::new());
         }
         outcome
+    }
+
+    /// A player connects who may have a token already: it is claimed, and they are to be moved. Runs `token/claim`.
+    pub async fn take(&self, player: &Player) -> Outcome {
+        let core = &self.proxy.core;
+        match core.acting() {
+            Ok(claimant) => take(&core.book, &core.trust, &claimant, player, &core.config.texts).await,
+            Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
+        }
     }
 
     /// The player's token, if there is a live one.

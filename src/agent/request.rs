@@ -77,6 +77,9 @@ impl Request {
     }
 }
 
+/// A transfer has to start this long before its token ends.
+pub(super) const TRANSFER_MARGIN_MS: u64 = 250;
+
 /// A player to be moved: the token is claimed by this proxy.
 #[derive(Debug, Clone)]
 pub struct Transfer {
@@ -134,6 +137,8 @@ pub enum Reason {
     StoreDown,
     /// The application could not move the player.
     NotMoved,
+    /// The player has no live token.
+    NoToken,
 }
 
 impl Reason {
@@ -149,6 +154,7 @@ impl Reason {
             Self::LeaseLost => "lease_lost",
             Self::StoreDown => "store_down",
             Self::NotMoved => "not_moved",
+            Self::NoToken => "no_token",
         }
     }
 
@@ -156,7 +162,7 @@ impl Reason {
     pub fn message_key(self) -> &'static str {
         match self {
             Self::NoCandidate | Self::SourceOff => "noCandidate",
-            Self::Refused | Self::NotMoved | Self::Cancelled => "refused",
+            Self::Refused | Self::NotMoved | Self::Cancelled | Self::NoToken => "refused",
             Self::KillSwitch => "killSwitch",
             Self::Lost => "lost",
             Self::LeaseLost | Self::StoreDown => "storeDown",

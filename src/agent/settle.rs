@@ -198,7 +198,7 @@ impl<I: Inventory> Backend<I> {
                 let old: BTreeMap<TokenId, u64> = rows
                     .into_iter()
                     .filter(|row| row.token.server_epoch != current)
-                    .map(|row| (row.token.id, boot_time_of(&self.core, row.token.expires_at_ms)))
+                    .map(|row| (row.token.id, boot_time_of(&self.core.store, row.token.expires_at_ms)))
                     .collect();
                 if !old.is_empty() {
                     tracing::info!(tokens = old.len(), "tokens of earlier epochs are aged out");

@@ -18,6 +18,7 @@ use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, token_events};
 use super::proxy::ProxyAgent;
+use super::router::RouterAgent;
 
 /// A checked config and the fleet's keys: what an agent is started from.
 #[derive(Debug)]
@@ -86,6 +87,17 @@ impl Setup {
     /// nothing.
     pub fn proxy(self, load: impl LoadSource) -> Result<ProxyAgent> {
         Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
+    }
+
+    /// A proxy that is no member: it claims the tokens of players who connect, and publishes nothing. Starts no task;
+    /// needs a tokio runtime.
+    pub fn router(self) -> Result<RouterAgent> {
+        let Self { config, keyring } = self;
+        let id = config.node_id()?.clone();
+        let store = Store::new(config.zone.clone(), Self::store_options(&config)?)?;
+        let trust = Trust::new(keyring);
+        let book = Book::new(store.clone(), trust.clone(), Control::default(), Self::book_options(&config));
+        Ok(RouterAgent::new(id, config, store, trust, book))
     }
 
     /// Starts a node of any other role: it joins, beats, listens, reaps, and answers and sends messages.

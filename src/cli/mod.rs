@@ -6,6 +6,7 @@ mod bench;
 mod config_cmd;
 mod context;
 mod demo;
+mod kill;
 mod node;
 mod nodes;
 mod reap;
@@ -46,6 +47,8 @@ enum Command {
     Scripts(scripts::Options),
     /// Check a config file or write a commented default
     Config(config_cmd::Options),
+    /// Switch new reservations of the fleet, or of one node, off and on
+    Kill(kill::Options),
     /// Measure, with the floor of the same run beside each figure
     Bench(bench::Options),
 }
@@ -101,7 +104,8 @@ impl Failure {
 /// Reads the command line and runs the command.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    view::start_log();
+    let runs_on = matches!(arguments.command, Command::Node(_));
+    view::start_log(if runs_on { "info" } else { "warn" });
     let json = arguments.globals.json;
     let outcome = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -134,6 +138,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Tokens(options) => tokens::run(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
+        Command::Kill(options) => kill::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
     }
 }

@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
-/// The environment variable that says what is logged, in tracing's filter syntax. Default `warn`.
+/// The environment variable that says what is logged, in tracing's filter syntax.
 const LOG_VARIABLE: &str = "MAITRED_LOG";
 
-/// Logs to stderr, so that stdout stays for results.
-pub(super) fn start_log() {
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));
+/// Logs to stderr, from `level` on where the environment says nothing else, so that stdout stays for results.
+pub(super) fn start_log(level: &str) {
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(level));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let started =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).try_init();

@@ -122,6 +122,15 @@ impl Control {
         self.is_on(&drain_name(id))
     }
 
+    /// Every entry in force, by name.
+    pub fn entries(&self) -> Vec<(String, ControlEntry)> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let mut entries: Vec<(String, ControlEntry)> =
+            seen.iter().filter_map(|(name, known)| Some((name.clone(), known.in_force.clone()?))).collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries
+    }
+
     /// The entry in force.
     pub fn entry(&self, name: &str) -> Option<ControlEntry> {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).get(name)?.in_force.clone()
@@ -160,6 +169,29 @@ impl Control {
             }
         }
         Err(Error::Unreachable { during: "writing control", reason: "other writers were faster, too often".to_owned() })
+    }
+}
+
+impl Control {
+    /// The entries in force that were signed with another secret than the present one: what has to be signed again before
+    /// the old secret is dropped.
+    pub fn signed_before(&self, trust: &Trust) -> Vec<String> {
+        let kid = trust.keyring().kid().as_str();
+        let old = |(name, entry): (String, ControlEntry)| (!entry.sig.starts_with(kid)).then_some(name);
+        self.entries().into_iter().filter_map(old).collect()
+    }
+
+    /// Signs those entries again, each by compare-and-set, so that a value written meanwhile stands. Answers how many were
+    /// signed. Any number of agents may do it at once.
+    pub async fn sign_again(&self, store: &Store, trust: &Trust) -> Result<usize> {
+        self.refresh(store, trust).await?;
+        let mut signed = 0;
+        for name in self.signed_before(trust) {
+            let Some(entry) = self.entry(&name) else { continue };
+            self.put(store, trust, &name, &entry.value, &entry.by).await?;
+            signed += 1;
+        }
+        Ok(signed)
     }
 }
 

@@ -87,6 +87,11 @@ impl Book {
         &self.options
     }
 
+    /// The control entries that its scripts obey.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
     /// The store behind it.
     pub fn store(&self) -> &Store {
         &self.store

@@ -13,7 +13,12 @@ use super::{Duty, ready};
 
 /// Tells every client what happens to the node, until `stop`.
 pub(super) async fn forward(duty: Arc<Duty>, outputs: Outputs, stop: CancellationToken) {
-    let agent = duty.agent();
+    let Some(agent) = duty.agent() else {
+        if let Duty::Router(router) = &*duty {
+            router.forward(&outputs, &stop).await;
+        }
+        return;
+    };
     let mut lease = agent.lease().events();
     let mut control = agent.control().changes();
     let (_none, mut places) = match &*duty {

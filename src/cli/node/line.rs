@@ -43,6 +43,8 @@ pub(super) enum Line {
         id: Option<String>,
         player: Player,
     },
+    /// A proxy: a player connects who may have a token already.
+    Take { id: String, player: Player },
     /// A backend: the number of free places in a region from now on.
     Places {
         #[serde(default)]
@@ -83,7 +85,7 @@ impl Line {
 
     pub fn id(&self) -> Option<&str> {
         match self {
-            Self::Dispatch { id, .. } | Self::Redeem { id, .. } => Some(id),
+            Self::Dispatch { id, .. } | Self::Redeem { id, .. } | Self::Take { id, .. } => Some(id),
             Self::Cancel { id, .. }
             | Self::Release { id, .. }
             | Self::Find { id, .. }

@@ -6,6 +6,7 @@ mod events;
 mod inventory;
 mod line;
 mod proxy;
+mod router;
 mod session;
 
 use std::sync::Arc;
@@ -38,6 +39,9 @@ pub(super) struct Options {
     /// Address that players are sent to [default: the config's]
     #[arg(long, value_name = "HOST:PORT")]
     addr: Option<String>,
+    /// A proxy that is no member: it claims the tokens of players who connect, and publishes nothing
+    #[arg(long)]
+    router: bool,
     /// Serve the same lines over TCP, a connection a client
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
@@ -47,15 +51,18 @@ pub(super) struct Options {
 enum Duty {
     Backend(backend::Duty),
     Proxy(proxy::Duty),
+    Router(router::Duty),
     Other(Agent),
 }
 
 impl Duty {
-    fn agent(&self) -> &Agent {
+    /// The membership; a router has none.
+    fn agent(&self) -> Option<&Agent> {
         match self {
-            Self::Backend(duty) => duty.agent(),
-            Self::Proxy(duty) => duty.agent(),
-            Self::Other(agent) => agent,
+            Self::Backend(duty) => Some(duty.agent()),
+            Self::Proxy(duty) => Some(duty.agent()),
+            Self::Router(_) => None,
+            Self::Other(agent) => Some(agent),
         }
     }
 
@@ -63,6 +70,7 @@ impl Duty {
         match self {
             Self::Backend(duty) => duty.leave().await,
             Self::Proxy(duty) => duty.leave().await,
+            Self::Router(_) => {}
             Self::Other(agent) => agent.leave().await,
         }
     }
@@ -72,6 +80,7 @@ impl Duty {
         match self {
             Self::Backend(duty) => duty.answer(line).await,
             Self::Proxy(duty) => duty.answer(line).await,
+            Self::Router(duty) => duty.answer(line).await,
             Self::Other(_) => line.not_here("a node of this role"),
         }
     }
@@ -101,6 +110,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let setup = Setup::from_env(config)?;
     let role = setup.config().node.role.clone();
     let duty = Arc::new(match role.as_str() {
+        "proxy" if options.router => Duty::Router(router::Duty::start(setup)?),
+        _ if options.router => return Err(Failure::Usage("--router goes with --role proxy".to_owned())),
         "backend" => Duty::Backend(backend::Duty::start(setup)?),
         "proxy" => Duty::Proxy(proxy::Duty::start(setup)?),
         _ => Duty::Other(setup.node(LoadSample::default)?),
@@ -131,7 +142,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 }
 
 /// Ends when the agent can never become a member.
-async fn refused(agent: &Agent) -> Error {
+async fn refused(agent: Option<&Agent>) -> Error {
+    let Some(agent) = agent else { return std::future::pending().await };
     let mut status = agent.status();
     loop {
         if let AgentStatus::Refused { error } = &*status.borrow_and_update() {

@@ -1,11 +1,11 @@
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Outcome, ProxyAgent, Request, Setup, Transfer};
 use crate::error::Result;
-use crate::ids::{Player, RequestId};
+use crate::ids::{Player, RequestId, ServiceName};
 use crate::node::LoadSample;
 use crate::token::{CancelOutcome, ReleaseOutcome};
 
@@ -64,6 +64,7 @@ impl Duty {
             Line::Dispatch { id, player, region, server, source } => {
                 self.dispatch(&id, request(player, region, server, source)).await
             }
+            Line::Take { id, player } => self.take(&id, &player).await,
             Line::Cancel { id, player, request } => self.cancel(id.as_deref(), &player, &request).await,
             Line::Release { id, player, request, reason } => {
                 let reason = reason.as_deref().unwrap_or("not_moved");
@@ -85,33 +86,36 @@ impl Duty {
 
     async fn dispatch(&self, id: &str, request: Request) -> Value {
         let player = request.player.clone();
-        let remember = |request: RequestId| {
-            self.recent.lock().unwrap_or_else(PoisonError::into_inner).remember(&player, id, request);
-        };
-        remember(request.id.clone());
-        match self.proxy.dispatch(request).await {
-            Outcome::Transfer(transfer) => {
-                let answer = json!({
-                    "id": id, "outcome": "transfer", "player": player, "server": transfer.server,
-                    "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
-                    "deadline_ms": transfer.left_ms(),
-                });
-                let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(entry) = recent.requests.get_mut(&(player, id.to_owned())) {
-                    entry.1 = Some(*transfer);
-                }
-                answer
-            }
-            Outcome::Refused(refusal) => json!({
-                "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
-                "message": refusal.message, "detail": refusal.detail,
-            }),
+        self.recent().remember(&player, id, request.id.clone());
+        let outcome = self.proxy.dispatch(request).await;
+        self.moved(id, &player, outcome)
+    }
+
+    async fn take(&self, id: &str, player: &Player) -> Value {
+        let outcome = self.proxy.take(player).await;
+        if let Outcome::Transfer(transfer) = &outcome {
+            self.recent().remember(player, id, transfer.request.clone());
         }
+        self.moved(id, player, outcome)
+    }
+
+    /// The answer, with the transfer remembered for a later `release`.
+    fn moved(&self, id: &str, player: &Player, outcome: Outcome) -> Value {
+        let answer = told(id, player, &outcome);
+        if let Outcome::Transfer(transfer) = outcome
+            && let Some(entry) = self.recent().requests.get_mut(&(player.clone(), id.to_owned()))
+        {
+            entry.1 = Some(*transfer);
+        }
+        answer
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, player: &Player, request: &str) -> Option<(RequestId, Option<Transfer>)> {
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.requests.get(&(player.clone(), request.to_owned())).cloned()
+        self.recent().requests.get(&(player.clone(), request.to_owned())).cloned()
     }
 
     async fn cancel(&self, id: Option<&str>, player: &Player, request: &str) -> Value {
@@ -135,19 +139,36 @@ impl Duty {
         let Some((_, Some(transfer))) = self.known(player, request) else {
             return json!({ "id": id, "outcome": "error", "error": "no such transfer of the player" });
         };
-        if crate::ids::ServiceName::new(reason).is_err() {
+        if ServiceName::new(reason).is_err() {
             return json!({ "id": id, "outcome": "error", "error": "reason is no word of A-Z a-z 0-9 . _ -" });
         }
         match self.proxy.failed(&transfer, reason).await {
-            Ok(outcome) => {
-                let word = match outcome {
-                    ReleaseOutcome::Released | ReleaseOutcome::Ended(_) | ReleaseOutcome::None => "released",
-                    ReleaseOutcome::Lost => "lost",
-                    ReleaseOutcome::Landed => "landed",
-                };
-                json!({ "id": id, "outcome": word, "player": player, "request": request })
-            }
+            Ok(outcome) => json!({ "id": id, "outcome": released(&outcome), "player": player, "request": request }),
             Err(why) => error(id, &why),
         }
+    }
+}
+
+/// The answer to a dispatch or take.
+pub(super) fn told(id: &str, player: &Player, outcome: &Outcome) -> Value {
+    match outcome {
+        Outcome::Transfer(transfer) => json!({
+            "id": id, "outcome": "transfer", "player": player, "server": transfer.server,
+            "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
+            "deadline_ms": transfer.left_ms(),
+        }),
+        Outcome::Refused(refusal) => json!({
+            "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
+            "message": refusal.message, "detail": refusal.detail,
+        }),
+    }
+}
+
+/// The word of a release.
+pub(super) fn released(outcome: &ReleaseOutcome) -> &'static str {
+    match outcome {
+        ReleaseOutcome::Released | ReleaseOutcome::Ended(_) | ReleaseOutcome::None => "released",
+        ReleaseOutcome::Lost => "lost",
+        ReleaseOutcome::Landed => "landed",
     }
 }

@@ -1,0 +1,82 @@
+use std::fmt;
+
+use crate::error::Result;
+use crate::ids::{Epoch, NodeId, Player};
+use crate::node::Control;
+use crate::store::{Store, Trust};
+use crate::token::{Book, Claimant, ReleaseOutcome};
+
+use super::config::Config;
+use super::request::{Outcome, Transfer};
+use super::take::take;
+
+/// A proxy that is no member: it finds and claims the token of a player who connects, and publishes nothing. It holds no
+/// lease, so its claims are reopened by their age alone. No task runs for it.
+pub struct RouterAgent {
+    id: NodeId,
+    config: Config,
+    book: Book,
+    trust: Trust,
+}
+
+impl RouterAgent {
+    pub(super) fn new(id: NodeId, config: Config, store: Store, trust: Trust, book: Book) -> Self {
+        tracing::info!(
+            node = %id, zone = %config.zone, store = %store.options().url,
+            "proxy as a router: it claims the tokens of players who connect, and publishes nothing"
+        );
+        Self { id, config, book, trust }
+    }
+
+    /// Connects, loads and compares the scripts, and reads the clock and the control entries. Optional: without it the
+    /// first claim does.
+    pub async fn prepare(&self) -> Result<()> {
+        self.store().prepare().await?;
+        self.control().refresh(self.store(), &self.trust).await
+    }
+
+    /// Its id: the claimant's name in the rows.
+    pub fn id(&self) -> &NodeId {
+        &self.id
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        self.book.store()
+    }
+
+    /// The reservation book.
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// Kill switch and drain entries, as of the last script that met a change.
+    pub fn control(&self) -> &Control {
+        self.book.control()
+    }
+
+    /// What was dropped because it could not be believed.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`.
+    pub async fn take(&self, player: &Player) -> Outcome {
+        take(&self.book, &self.trust, &self.claimant(), player, &self.config.texts).await
+    }
+
+    /// The player could not be moved: releases the claimed token. `reason` is a word.
+    pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
+        self.book.release_claim(&transfer.token, &self.claimant(), reason).await
+    }
+
+    fn claimant(&self) -> Claimant {
+        Claimant { id: self.id.clone(), epoch: Epoch::NONE }
+    }
+}
+
+impl fmt::Debug for RouterAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RouterAgent({})", self.id)
+    }
+}
