@@ -5,6 +5,7 @@
 pub mod envelope;
 pub mod error;
 pub mod ids;
+pub mod message;
 pub mod node;
 pub mod store;
 
