@@ -177,6 +177,26 @@ async fn msg_5_no_handler_starts_after_the_deadline() {
     assert_eq!((answer, gate.started(), a.post.counts().late), (2, 1, 0));
 }
 
+// MSG-5: the look at an unknown sender's row takes time too, from a slow store more than the call has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn msg_5_no_handler_starts_after_a_look_up_that_outlived_the_call() {
+    let store = TestStore::start();
+    let proxy = FaultProxy::start(&store);
+    let b = Member::join_with(&proxy.url(), "b", Options { refreshing: false, ..Options::default() }).await;
+    let gate = Gate::new(usize::MAX >> 4);
+    let _work = b.services.register("work", gate.handler()).expect("a name");
+    b.beat_now().await;
+    let a = Member::join(&store.url(), "a").await;
+    // The message comes after 1 s, in time, and the row after 2.
+    proxy.delay(Duration::from_secs(1));
+    let error = a.post.call("b:work", "go", &1, Duration::from_millis(1_800)).await.expect_err("too slow");
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    eventually("the message is dropped", PATIENCE, async || b.post.counts().dropped == 1).await;
+    proxy.pass();
+    a.post.call("b:work", "go", &2, CALL).await.expect("the next one is in time");
+    assert_eq!((gate.started(), a.post.counts().late), (1, 0));
+}
+
 // MSG-5: with every slot taken by slow handlers the inbox still takes answers and says Busy.
 #[tokio::test(flavor = "multi_thread")]
 async fn msg_5_slow_handlers_never_block_the_inbox() {
