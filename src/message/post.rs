@@ -77,7 +77,7 @@ impl Post {
         method: &str,
         body: &B,
     ) -> Result<()> {
-        self.send_raw(target, method, &*raw(body)?).await
+        self.send_raw(target, method, &raw(body)?).await
     }
 
     /// [`send`](Self::send) of JSON that is at hand.
@@ -114,7 +114,7 @@ impl Post {
         body: &B,
         timeout: Duration,
     ) -> Result<Box<RawValue>> {
-        self.call_raw(target, method, &*raw(body)?, timeout).await
+        self.call_raw(target, method, &raw(body)?, timeout).await
     }
 
     /// [`call`](Self::call), with the answer as a `T`. Errors also with [`Error::Protocol`] where it is none.

@@ -61,7 +61,8 @@ pub struct Reply<'a> {
     pub to: NodeId,
     /// The origin's epoch.
     pub to_epoch: Epoch,
-    /// `ok`, `error` (the callee's own), or a word of this crate: see `docs/contract.md`.
+    /// `ok`; `error`, the callee's own; or what kept the callee from an answer: `busy`, `service_not_found`,
+    /// `shutting_down`, `internal`, `reply_too_large`, `cancelled`.
     pub status: &'a str,
     /// When it was sent, in store ms.
     pub sent_at_ms: u64,
