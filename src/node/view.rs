@@ -124,6 +124,10 @@ impl View {
             let epoch = record.epoch;
             // A row off a roster may be of a node that is silent already: no news that it joined.
             let liveness = self.limits.judge(now_ms.saturating_sub(record.sent_at_ms));
+            if liveness == Liveness::Removed {
+                // Only a beat that somebody kept and published again is that old.
+                return None;
+            }
             self.entries.insert(
                 node.clone(),
                 Entry { record: Arc::new(record), liveness, left: false, heard_floor_ms: 0, removed_at_ms: None },
@@ -143,9 +147,13 @@ impl View {
         entry.left = false;
         entry.removed_at_ms = None;
         entry.heard_floor_ms = 0;
-        entry.liveness = self.limits.judge(now_ms.saturating_sub(entry.record.sent_at_ms));
-        if entry.liveness != Liveness::Online {
-            return None;
+        let liveness = self.limits.judge(now_ms.saturating_sub(entry.record.sent_at_ms));
+        if was == Liveness::Removed || liveness == Liveness::Online {
+            entry.liveness = liveness;
+        }
+        if liveness != Liveness::Online {
+            // A newer beat that is late itself: the next judgement of ages tells so.
+            return (old != new && was != Liveness::Removed).then_some(DirectoryEvent::Restarted { node, old, new });
         }
         if was == Liveness::Removed {
             return Some(DirectoryEvent::Joined { node, epoch: new });
@@ -159,10 +167,12 @@ impl View {
         }
     }
 
-    /// A node said goodbye in `epoch`, and the store confirms that its row is gone.
-    pub(super) fn leave(&mut self, id: &NodeId, epoch: Epoch) -> Option<DirectoryEvent> {
+    /// The store has no row of a node any more; `known` is what the view had of it before that was read, so that a beat
+    /// heard meanwhile counts for more.
+    pub(super) fn leave(&mut self, known: &NodeRecord) -> Option<DirectoryEvent> {
+        let id = &known.id;
         let entry = self.entries.get_mut(id)?;
-        if entry.record.epoch > epoch || entry.left {
+        if entry.record.is_newer_than(known) || entry.left || entry.removed_at_ms.is_some() {
             return None;
         }
         entry.left = true;
