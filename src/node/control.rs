@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
-use crate::store::{Invocation, Store, Trust, scripts};
+use crate::store::{Invocation, Store, Trust, boot_ms, scripts};
 
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
@@ -33,7 +33,7 @@ pub struct ControlEntry {
 /// An entry that was looked at: its exact bytes, and the last one that verified.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    bytes: String,
+    bytes: Vec<u8>,
     in_force: Option<ControlEntry>,
 }
 
@@ -48,7 +48,7 @@ pub struct Control {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KillArg {
     /// The bytes, empty for no entry.
-    pub bytes: String,
+    pub bytes: Vec<u8>,
     /// True where the switch is on.
     pub on: bool,
 }
@@ -63,12 +63,15 @@ impl KillArg {
 impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
     pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
-        let row = store.scan_row(store.keys().control()).await?;
+        let entries = store.exact_fields(store.keys().control()).await?;
+        // A name that is no text was written by hand, and nobody ever asks for it.
+        let entries: HashMap<String, Vec<u8>> =
+            entries.into_iter().filter_map(|(name, bytes)| Some((String::from_utf8(name).ok()?, bytes))).collect();
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-        for (name, bytes) in row.fields() {
-            let known = seen.entry(name.to_owned()).or_default();
-            if known.bytes != bytes {
-                known.bytes = bytes.to_owned();
+        for (name, bytes) in &entries {
+            let known = seen.entry(name.clone()).or_default();
+            if known.bytes != *bytes {
+                known.bytes.clone_from(bytes);
                 if let Some(entry) = verified(trust, name, bytes)
                     && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
                 {
@@ -78,7 +81,7 @@ impl Control {
         }
         // An entry that was deleted by hand is no verified value: the last one stays in force.
         for (name, known) in seen.iter_mut() {
-            if row.get(name).is_none() {
+            if !entries.contains_key(name) {
                 known.bytes.clear();
             }
         }
@@ -90,7 +93,7 @@ impl Control {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         match seen.get(name) {
             Some(known) => KillArg { bytes: known.bytes.clone(), on: is_on(known) },
-            None => KillArg { bytes: String::new(), on: false },
+            None => KillArg { bytes: Vec::new(), on: false },
         }
     }
 
@@ -122,6 +125,7 @@ impl Control {
         let mut version = None;
         for _ in 0..PUT_TRIES {
             let last = self.entry(name).map_or(0, |entry| entry.version);
+            let sent = boot_ms();
             let now = store.clock().now_ms();
             let version_now = version.take().unwrap_or_else(|| now.max(last.saturating_add(1)));
             let entry = signed(trust, name, value, version_now, by, now);
@@ -142,7 +146,10 @@ impl Control {
                     return Ok(entry);
                 }
                 "CHANGED" => self.refresh(store, trust).await?,
-                "VERSION" => version = Some(answer.number(0)?),
+                "VERSION" => {
+                    version = Some(answer.number(0)?);
+                    store.clock().observe(answer.number(1)?, sent, boot_ms());
+                }
                 _ => return Err(answer.unexpected()),
             }
         }
@@ -171,9 +178,9 @@ fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u6
     ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
 }
 
-fn verified(trust: &Trust, name: &str, bytes: &str) -> Option<ControlEntry> {
+fn verified(trust: &Trust, name: &str, bytes: &[u8]) -> Option<ControlEntry> {
     let source = "control";
-    let Ok(entry) = serde_json::from_str::<ControlEntry>(bytes) else {
+    let Ok(entry) = serde_json::from_slice::<ControlEntry>(bytes) else {
         trust.audit().drop(AuditReason::ForgedControl, source, name);
         return None;
     };
