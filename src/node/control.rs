@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
-use crate::store::{Invocation, Store, Trust, boot_ms, scripts};
+use crate::store::{Invocation, Store, Trust, scripts};
 
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
@@ -121,11 +121,12 @@ impl Control {
     ///
     /// Runs `control/put`. Safe to repeat: a repeated write of the same value only raises its version.
     pub async fn put(&self, store: &Store, trust: &Trust, name: &str, value: &str, by: &str) -> Result<ControlEntry> {
+        // `at` is signed, and no script looks at it.
+        store.sync_clock().await?;
         self.refresh(store, trust).await?;
         let mut version = None;
         for _ in 0..PUT_TRIES {
             let last = self.entry(name).map_or(0, |entry| entry.version);
-            let sent = boot_ms();
             let now = store.clock().now_ms();
             let version_now = version.take().unwrap_or_else(|| now.max(last.saturating_add(1)));
             let entry = signed(trust, name, value, version_now, by, now);
@@ -146,10 +147,7 @@ impl Control {
                     return Ok(entry);
                 }
                 "CHANGED" => self.refresh(store, trust).await?,
-                "VERSION" => {
-                    version = Some(answer.number(0)?);
-                    store.clock().observe(answer.number(1)?, sent, boot_ms());
-                }
+                "VERSION" => version = Some(answer.number(0)?),
                 _ => return Err(answer.unexpected()),
             }
         }
