@@ -282,6 +282,17 @@ pub enum Error {
         message: String,
     },
 
+    /// Another member wrote the control entry meanwhile; its value stands.
+    #[error("control entry {name} was changed meanwhile: it is {value} by {by}")]
+    Overtaken {
+        /// The entry.
+        name: String,
+        /// What it says now.
+        value: String,
+        /// Who wrote that.
+        by: String,
+    },
+
     /// A value handed in is outside its bounds. Nothing was sent.
     #[error("{what}: {problem}")]
     OutOfBounds {
@@ -328,6 +339,7 @@ impl Error {
             | Self::Timeout { .. }
             | Self::Busy { .. }
             | Self::Callee { .. }
+            | Self::Overtaken { .. }
             | Self::ShuttingDown => Class::Fleet,
         }
     }

@@ -34,7 +34,7 @@ pub struct ControlEntry {
 /// An entry that was looked at: its exact bytes, and the last one that verified.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    bytes: String,
+    bytes: Vec<u8>,
     in_force: Option<ControlEntry>,
 }
 
@@ -50,7 +50,7 @@ pub struct Control {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KillArg {
     /// The bytes, empty for no entry.
-    pub bytes: String,
+    pub bytes: Vec<u8>,
     /// True where the switch is on.
     pub on: bool,
 }
@@ -65,13 +65,16 @@ impl KillArg {
 impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
     pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
-        let row = store.scan_row(store.keys().control()).await?;
+        let entries = store.exact_fields(store.keys().control()).await?;
+        // A name that is no text was written by hand, and nobody ever asks for it.
+        let entries: HashMap<String, Vec<u8>> =
+            entries.into_iter().filter_map(|(name, bytes)| Some((String::from_utf8(name).ok()?, bytes))).collect();
         let mut taken = 0;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
-        for (name, bytes) in row.fields() {
-            let known = seen.entry(name.to_owned()).or_default();
-            if known.bytes != bytes {
-                known.bytes = bytes.to_owned();
+        for (name, bytes) in &entries {
+            let known = seen.entry(name.clone()).or_default();
+            if known.bytes != *bytes {
+                known.bytes.clone_from(bytes);
                 if let Some(entry) = verified(trust, name, bytes)
                     && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
                 {
@@ -81,11 +84,13 @@ impl Control {
             }
         }
         // An entry that was deleted by hand is no verified value: the last one stays in force.
-        for (name, known) in seen.iter_mut() {
-            if row.get(name).is_none() {
+        seen.retain(|name, known| {
+            let there = entries.contains_key(name);
+            if !there {
                 known.bytes.clear();
             }
-        }
+            there || known.in_force.is_some()
+        });
         drop(seen);
         if taken > 0 {
             self.changes.send_modify(|count| *count += taken);
@@ -103,7 +108,7 @@ impl Control {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
         match seen.get(name) {
             Some(known) => KillArg { bytes: known.bytes.clone(), on: is_on(known) },
-            None => KillArg { bytes: String::new(), on: false },
+            None => KillArg { bytes: Vec::new(), on: false },
         }
     }
 
@@ -136,24 +141,38 @@ impl Control {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).get(name)?.in_force.clone()
     }
 
-    /// Writes the entry `name` with a version above the last verified one. Repeats against other writers.
+    /// Writes the entry `name` over the one that stands there now, with a version above the last verified one. A forged
+    /// entry is written over. Runs `control/put`.
     ///
-    /// Runs `control/put`. Safe to repeat: a repeated write of the same value only raises its version.
+    /// Errors with [`Error::Overtaken`] where another member wrote the entry meanwhile: its value stands, also where this
+    /// write had its effect before that. After [`Error::Unreachable`] the outcome is not known.
     pub async fn put(&self, store: &Store, trust: &Trust, name: &str, value: &str, by: &str) -> Result<ControlEntry> {
+        // `at` is signed, and no script looks at it.
+        store.sync_clock().await?;
         self.refresh(store, trust).await?;
-        let mut version = None;
+        let last = self.entry(name).map_or(0, |entry| entry.version);
+        self.put_over(store, trust, name, last, value, by).await
+    }
+
+    async fn put_over(
+        &self,
+        store: &Store,
+        trust: &Trust,
+        name: &str,
+        last: u64,
+        value: &str,
+        by: &str,
+    ) -> Result<ControlEntry> {
+        let mut version = store.clock().now_ms().max(last.saturating_add(1));
         for _ in 0..PUT_TRIES {
-            let last = self.entry(name).map_or(0, |entry| entry.version);
-            let now = store.clock().now_ms();
-            let version_now = version.take().unwrap_or_else(|| now.max(last.saturating_add(1)));
-            let entry = signed(trust, name, value, version_now, by, now);
+            let entry = signed(trust, name, value, version, by, store.clock().now_ms());
             let text = serde_json::to_string(&entry)
                 .map_err(|error| Error::Protocol { during: "writing control", detail: error.to_string() })?;
             let keys = store.keys();
             let call = Invocation::new(&scripts::CONTROL_PUT, &[keys.control()])
                 .arg(name)
                 .arg(&text)
-                .arg(version_now)
+                .arg(version)
                 .arg(last)
                 .arg(&self.kill_arg(name).bytes)
                 .arg(keys.control_events());
@@ -164,15 +183,16 @@ impl Control {
                     return Ok(entry);
                 }
                 "CHANGED" => self.refresh(store, trust).await?,
-                "VERSION" => version = Some(answer.number(0)?),
+                "VERSION" => version = answer.number(0)?,
                 _ => return Err(answer.unexpected()),
             }
+            if let Some(standing) = self.entry(name).filter(|standing| standing.version > last) {
+                return Err(Error::Overtaken { name: name.to_owned(), value: standing.value, by: standing.by });
+            }
         }
-        Err(Error::Unreachable { during: "writing control", reason: "other writers were faster, too often".to_owned() })
+        Err(Error::Unreachable { during: "writing control", reason: "the entry changed at every try".to_owned() })
     }
-}
 
-impl Control {
     /// The entries in force that were signed with another secret than the present one: what has to be signed again before
     /// the old secret is dropped.
     pub fn signed_before(&self, trust: &Trust) -> Vec<String> {
@@ -188,8 +208,12 @@ impl Control {
         let mut signed = 0;
         for name in self.signed_before(trust) {
             let Some(entry) = self.entry(&name) else { continue };
-            self.put(store, trust, &name, &entry.value, &entry.by).await?;
-            signed += 1;
+            match self.put_over(store, trust, &name, entry.version, &entry.value, &entry.by).await {
+                Ok(_) => signed += 1,
+                // Somebody else did, or wrote another value.
+                Err(Error::Overtaken { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(signed)
     }
@@ -216,9 +240,9 @@ fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u6
     ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
 }
 
-fn verified(trust: &Trust, name: &str, bytes: &str) -> Option<ControlEntry> {
+fn verified(trust: &Trust, name: &str, bytes: &[u8]) -> Option<ControlEntry> {
     let source = "control";
-    let Ok(entry) = serde_json::from_str::<ControlEntry>(bytes) else {
+    let Ok(entry) = serde_json::from_slice::<ControlEntry>(bytes) else {
         trust.audit().drop(AuditReason::ForgedControl, source, name);
         return None;
     };

@@ -51,8 +51,7 @@ struct Contact {
     feed: Option<Feed>,
     /// Boot time of the last complete read.
     read_boot_ms: u64,
-    /// Gaps of the feed so far, and how many of them a read has closed that began after them.
-    gaps: u64,
+    /// How many gaps of the feed are closed by a read that began after them.
     closed_gaps: u64,
     /// True after a failed read.
     failed: bool,
@@ -63,7 +62,7 @@ impl Directory {
     /// read.
     pub fn new(store: Store, trust: Trust, options: DirectoryOptions, feed: Option<Feed>) -> Self {
         let (events, _) = broadcast::channel(EVENTS);
-        let contact = Contact { gaps: 1, feed, ..Contact::default() };
+        let contact = Contact { feed, ..Contact::default() };
         let view = Mutex::new(View::new(options.limits));
         let inner =
             Inner { store, trust, options, view, contact: Mutex::new(contact), cached: RwLock::new(None), events };
@@ -107,7 +106,8 @@ impl Directory {
             Some(feed) => {
                 let heard = feed.contact_boot_ms();
                 let silent = now_boot.saturating_sub(heard) > CONTACT_MAX_MS;
-                let stale = contact.gaps != contact.closed_gaps || contact.failed || silent || !feed.is_live();
+                let unread = contact.read_boot_ms == 0 || contact.closed_gaps != feed.gaps();
+                let stale = unread || contact.failed || silent || !feed.is_live();
                 (if stale { heard.max(contact.read_boot_ms) } else { now_boot }, stale)
             }
             None => (contact.read_boot_ms, contact.failed || contact.read_boot_ms == 0),
@@ -121,17 +121,25 @@ impl Directory {
         self.as_of().1
     }
 
-    /// The feed lost messages: the view is stale until the next read.
-    pub(crate) fn gap(&self) {
-        self.contact().gaps += 1;
-        self.changed();
-    }
-
-    /// A heartbeat off the node channel. Forged ones are dropped and audited.
-    pub(crate) fn heard(&self, bytes: &[u8]) {
-        let Ok(record) = NodeRecord::from_wire(&self.inner.trust, bytes) else { return };
-        metrics::counter!("maitred_beats_received_total").increment(1);
-        self.take(record);
+    /// A message off the node channel: a heartbeat, which counts if it verifies, or `left <id> <epoch>` or
+    /// `removed <id>`, which anybody may have written and which therefore only costs one read of that node's row.
+    ///
+    /// Errors where that read fails or the row does not verify; forged heartbeats are dropped and audited. Not for gaps:
+    /// [`refresh`](Self::refresh) after each [`FeedItem::Gap`](crate::store::FeedItem::Gap).
+    pub async fn hear(&self, bytes: &[u8]) -> Result<()> {
+        let text = std::str::from_utf8(bytes).unwrap_or("");
+        let named = text.strip_prefix("left ").or_else(|| text.strip_prefix("removed "));
+        if let Some(named) = named {
+            return match NodeId::new(named.split(' ').next().unwrap_or("")) {
+                Ok(id) if self.view().get(&id).is_some() => self.read_one(&id).await.map(|_| ()),
+                _ => Ok(()),
+            };
+        }
+        if let Ok(record) = NodeRecord::from_wire(&self.inner.trust, bytes) {
+            metrics::counter!("maitred_beats_received_total").increment(1);
+            self.take(record);
+        }
+        Ok(())
     }
 
     fn take(&self, record: NodeRecord) {
@@ -148,19 +156,14 @@ impl Directory {
         self.tell(event);
     }
 
-    /// `left <id> <epoch>` or `removed <id>` off the node channel: looks at the row before it believes it.
-    pub(crate) async fn look_again(&self, id: &NodeId) -> Result<()> {
-        self.read_one(id).await.map(|_| ())
-    }
-
     /// Reads one node's row into the view. Answers its record, `None` where there is no row.
     async fn read_one(&self, id: &NodeId) -> Result<Option<Arc<NodeRecord>>> {
         let store = &self.inner.store;
+        let known = self.view().get(id).cloned();
         let row = store.row(store.keys().node(id)).await?;
         if row.is_empty() {
-            let epoch = self.view().get(id).map(|known| known.epoch);
-            if let Some(epoch) = epoch {
-                let event = self.view().leave(id, epoch);
+            if let Some(known) = known {
+                let event = self.view().leave(&known);
                 self.changed();
                 self.tell(event);
             }
@@ -171,11 +174,15 @@ impl Directory {
         Ok(self.view().get(id).cloned())
     }
 
-    /// Reads the rosters, and the rows of those whose beats the view has not heard. If a read fails the view is marked
-    /// stale and nothing of this round counts.
+    fn feed_gaps(&self) -> u64 {
+        self.contact().feed.as_ref().map_or(0, Feed::gaps)
+    }
+
+    /// Reads the rosters, and the rows of those whose beats the view has not heard; after a gap also the store's clock,
+    /// by which ages are judged. If a read fails the view is marked stale and nothing of this round counts.
     pub async fn refresh(&self) -> Result<()> {
         let began = boot_ms();
-        let gaps = self.contact().gaps;
+        let gaps = self.feed_gaps();
         let outcome = self.read_all().await;
         let was_stale = self.as_of().1;
         let mut contact = self.contact();
@@ -192,14 +199,13 @@ impl Directory {
         let first = contact.read_boot_ms == 0;
         contact.read_boot_ms = began;
         contact.closed_gaps = gaps;
-        let subscribed = contact.feed.is_some();
         drop(contact);
-        if subscribed && was_stale && !first {
-            let now = self.inner.store.clock().now_ms();
-            self.view().forgive(now);
-        }
         for record in records {
             self.take(record);
+        }
+        if was_stale && !first {
+            let now = self.inner.store.clock().now_ms();
+            self.view().forgive(now);
         }
         self.age();
         Ok(())
@@ -207,6 +213,9 @@ impl Directory {
 
     async fn read_all(&self) -> Result<Vec<NodeRecord>> {
         let store = &self.inner.store;
+        if self.is_stale() {
+            store.sync_clock().await?;
+        }
         let mut wanted = Vec::new();
         for (role, ids) in rosters(store).await? {
             if self.inner.options.roles.as_ref().is_some_and(|roles| !roles.contains(&role)) {
@@ -268,8 +277,8 @@ impl Directory {
         if !subscribed || self.look(id).is_none() {
             self.read_one(id).await?;
         }
-        // A row that was just read is judged as of now, not as of the last read of all.
-        let view = self.view().look(id, self.inner.store.clock().now_ms());
+        // A row that a view without a feed just read is judged as of now, not as of its last read of all.
+        let view = if subscribed { self.look(id) } else { self.view().look(id, self.inner.store.clock().now_ms()) };
         match view {
             None => Err(Error::NodeNotFound(id.clone())),
             Some(view) => match view.liveness {

@@ -47,6 +47,8 @@ pub struct Membership {
     incarnation: Incarnation,
     replaces: Option<Incarnation>,
     lease: Lease,
+    /// Grows over a whole run and not only within an epoch: a process that resumes its epoch would else be older than
+    /// its own earlier beats, for the directories and for a beat that is still under way.
     seq: u64,
 }
 
@@ -97,13 +99,14 @@ impl Membership {
         let mut old_role = self.identity.role.clone();
         let mut skewed = false;
         for _ in 0..JOIN_TRIES {
-            let record = self.complete(record.clone(), epoch, 0);
+            self.seq += 1;
+            let record = self.complete(record.clone(), epoch, self.seq);
             let sent = boot_ms();
             let answer = self.store.run(&self.join_call(&record, own, &old_role)).await?;
             match answer.word() {
                 "JOINED" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
-                    self.seq = 0;
+                    self.replaces = None;
                     self.lease.extend(epoch, sent);
                     self.lease.tell(match own {
                         Epoch::NONE => LeaseEvent::Joined { epoch },

@@ -133,7 +133,7 @@ pub struct NodeRecord {
     pub epoch: Epoch,
     /// Its run.
     pub incarnation: Incarnation,
-    /// Number of the heartbeat within the epoch.
+    /// Number of the heartbeat; grows over a run of the process.
     pub seq: u64,
     /// When it was signed, in store ms.
     pub sent_at_ms: u64,

@@ -63,7 +63,8 @@ pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
     let old: Vec<(&str, &str)> = epochs.fields().filter(|(_, entry)| is_older(entry, now, forget_ms)).collect();
     let mut forgotten = 0;
     for batch in old.chunks(BATCH) {
-        let roles: Vec<Role> = rosters(store).await?.into_iter().map(|(role, _)| role).collect();
+        let roles = store.members(store.keys().roles()).await?;
+        let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
         if roles.len() > ROLES_MAX {
             tracing::warn!(roles = roles.len(), "more roles than one call can look through; epochs stay");
             return Ok(forgotten);

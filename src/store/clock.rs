@@ -29,13 +29,17 @@ impl StoreClock {
         u64::try_from(boot.saturating_add(self.offset_ms.load(Ordering::Acquire))).unwrap_or(0)
     }
 
-    /// Takes in a reading: the store said `store_ms`, asked at `sent_boot_ms` and answered at `received_boot_ms`. The
-    /// reading is taken to be from the middle of the round trip.
+    /// Takes in a reading: the store said `store_ms`, asked at `sent_boot_ms` and answered at `received_boot_ms`. An
+    /// estimate that the reading leaves possible stays; else the reading is taken to be from the middle of the round
+    /// trip. So an answer that took long, or that came to a repeat, does not spoil a better estimate.
     pub fn observe(&self, store_ms: u64, sent_boot_ms: u64, received_boot_ms: u64) {
-        let half_trip = received_boot_ms.saturating_sub(sent_boot_ms) / 2;
-        let at_receipt = i64::try_from(store_ms.saturating_add(half_trip)).unwrap_or(i64::MAX);
-        let received = i64::try_from(received_boot_ms).unwrap_or(i64::MAX);
-        self.offset_ms.store(at_receipt.saturating_sub(received), Ordering::Release);
+        let whole = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let trip = whole(received_boot_ms.saturating_sub(sent_boot_ms));
+        let least = whole(store_ms).saturating_sub(whole(received_boot_ms));
+        let estimate = self.offset_ms.load(Ordering::Acquire);
+        if estimate < least || estimate > least.saturating_add(trip) {
+            self.offset_ms.store(least.saturating_add(trip / 2), Ordering::Release);
+        }
     }
 }
 
@@ -52,5 +56,18 @@ mod tests {
         assert!(ahead < 1_000, "{ahead}");
         clock.observe(1_795_000_000_000, boot, boot);
         assert!(clock.now_ms() < 1_796_000_000_000, "a step of the store's clock is followed");
+    }
+
+    #[test]
+    fn sto_9_an_answer_that_took_long_does_not_spoil_a_better_estimate() {
+        let clock = StoreClock::default();
+        let boot = boot_ms() + 10_000;
+        clock.observe(1_796_000_000_000, boot, boot);
+        let offset = clock.offset_ms.load(Ordering::Acquire);
+        // Read at the end of a trip of 3 s: the middle would put the clock 1.5 s ahead, and live nodes would look late.
+        clock.observe(1_796_000_003_000, boot, boot + 3_000);
+        assert_eq!(clock.offset_ms.load(Ordering::Acquire), offset);
+        clock.observe(1_796_000_010_000, boot, boot + 3_000);
+        assert_eq!(clock.offset_ms.load(Ordering::Acquire), offset + 7_000 + 1_500, "what it rules out is given up");
     }
 }

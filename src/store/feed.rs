@@ -56,7 +56,14 @@ pub struct Feed {
 struct State {
     live: AtomicBool,
     contact_boot_ms: AtomicU64,
+    gaps: AtomicU64,
     dropped: AtomicBool,
+}
+
+impl State {
+    fn missed(&self) {
+        self.gaps.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Feed {
@@ -74,6 +81,12 @@ impl Feed {
     /// When the subscription was last known to stand, on [`boot_ms`]'s clock; 0 for never.
     pub fn contact_boot_ms(&self) -> u64 {
         self.state.contact_boot_ms.load(Ordering::Acquire)
+    }
+
+    /// How often messages may have been missed so far. It counts before the subscription shows as live and before its
+    /// reader is handed the [`FeedItem::Gap`], so that nobody takes a view for fresh in between.
+    pub fn gaps(&self) -> u64 {
+        self.state.gaps.load(Ordering::Acquire)
     }
 
     /// Subscribes to `channels` and keeps it so until `stop` is cancelled.
@@ -97,7 +110,11 @@ impl Feed {
                     metrics::counter!("maitred_feed_reconnects_total").increment(1);
                     if was_live {
                         pauses = retry_pauses();
-                        if sink.send(FeedItem::Down).await.is_err() {
+                        let told = tokio::select! {
+                            () = stop.cancelled() => break,
+                            told = sink.send(FeedItem::Down) => told,
+                        };
+                        if told.is_err() {
                             break;
                         }
                     }
@@ -128,6 +145,7 @@ impl Feed {
         subscribed.map_err(|_| late(during))?.map_err(|error| fault::typed(during, &error))?;
         self.touch();
         self.state.dropped.store(false, Ordering::Release);
+        self.state.missed();
         self.state.live.store(true, Ordering::Release);
         if sink.send(FeedItem::Gap).await.is_err() {
             return Ok(());
@@ -141,6 +159,7 @@ impl Feed {
             }
             if self.state.dropped.swap(false, Ordering::AcqRel) {
                 metrics::counter!("maitred_feed_overflows_total").increment(1);
+                self.state.missed();
                 if sink.send(FeedItem::Gap).await.is_err() {
                     return Ok(());
                 }
@@ -171,8 +190,9 @@ impl Feed {
                 PushKind::Message => {
                     if let Some((channel, payload)) = message_of(info.data, &known)
                         && sink.try_send(FeedItem::Message(channel, payload)).is_err()
+                        && !state.dropped.swap(true, Ordering::AcqRel)
                     {
-                        state.dropped.store(true, Ordering::Release);
+                        state.missed();
                     }
                 }
                 _ => {}

@@ -184,6 +184,11 @@ impl Store {
         }
     }
 
+    /// The fields of a small hash to the byte, for values that scripts compare.
+    pub async fn exact_fields(&self, key: Key<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.read_one(redis::cmd("HGETALL").arg(key), "reading a hash").await
+    }
+
     /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.
     pub async fn scores(&self, key: Key<'_>) -> Result<Vec<(String, f64)>> {
         let during = "reading a sorted set";
