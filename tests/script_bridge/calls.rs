@@ -25,13 +25,33 @@ fn keys<const N: usize>(names: [String; N]) -> Vec<String> {
     names.into_iter().map(key).collect()
 }
 
+/// Stands in an argument for the store's time at the run, so that no test has to be quick to be inside the 5 s of SKEW.
+const NOW: &str = "NOW";
+
+/// The text of a signed time; `None` is the time of the run.
+fn signed_at(time: Option<u64>) -> String {
+    time.map_or_else(|| NOW.to_owned(), |time| time.to_string())
+}
+
 /// A call: the script, its keys and its arguments.
 pub struct Ready(pub &'static Script, pub Vec<String>, pub Vec<String>);
 
 impl Ready {
     /// Runs it on both servers.
     pub fn run(&self, twin: &mut Twin) -> Vec<String> {
-        twin.call(self.0, &self.1, &self.2)
+        let args = self.args(twin);
+        twin.call(self.0, &self.1, &args)
+    }
+
+    /// Runs it by EVALSHA alone, see [`Twin::breaks`].
+    pub fn breaks(&self, twin: &mut Twin) -> Option<(String, bool)> {
+        let args = self.args(twin);
+        twin.breaks(self.0, &self.1, &args)
+    }
+
+    fn args(&self, twin: &mut Twin) -> Vec<String> {
+        let now = twin.now().to_string();
+        self.2.iter().map(|arg| if arg == NOW { now.clone() } else { arg.clone() }).collect()
     }
 }
 
@@ -42,13 +62,13 @@ pub struct Node {
     pub role: &'static str,
     pub epoch: u64,
     pub incarnation: &'static str,
-    pub sent_at: u64,
+    pub sent_at: Option<u64>,
     pub lease_ms: u64,
 }
 
 impl Node {
     pub fn new(id: &'static str, role: &'static str, epoch: u64) -> Self {
-        Self { id, role, epoch, incarnation: "inc1", sent_at: epoch, lease_ms: LEASE_MS }
+        Self { id, role, epoch, incarnation: "inc1", sent_at: None, lease_ms: LEASE_MS }
     }
 
     pub fn join(&self, own: u64, replaces: &str, old_role: &str) -> Ready {
@@ -59,7 +79,7 @@ impl Node {
             "epochs".into(),
             format!("nodes:{old_role}"),
         ]);
-        let (epoch, sent_at, own) = (self.epoch.to_string(), self.sent_at.to_string(), own.to_string());
+        let (epoch, sent_at, own) = (self.epoch.to_string(), signed_at(self.sent_at), own.to_string());
         let mut args = texts([self.id, self.role, "10.0.0.1:25577", &epoch, self.incarnation, "0", &sent_at]);
         args.extend(texts(["starting", "0", "0", "0", "0", r#"{"tps_1m":20.0}"#, "[]", r#"{"build":"1 ü"}"#]));
         args.extend(texts(["1", "5ebd00f2.join", replaces, &own, &self.lease_ms.to_string(), old_role]));
@@ -70,7 +90,7 @@ impl Node {
     pub fn beat(&self, seq: u64, players: u64, control: [&str; 3]) -> Ready {
         let keys =
             keys([format!("node:{}", self.id), format!("nodes:{}", self.role), "roles".into(), "control".into()]);
-        let (epoch, sent_at) = (self.epoch.to_string(), self.sent_at.to_string());
+        let (epoch, sent_at) = (self.epoch.to_string(), signed_at(self.sent_at));
         let mut args = texts([self.id, self.role, &epoch, self.incarnation, &seq.to_string(), &sent_at, "ready"]);
         args.extend(texts(["1", "0", &players.to_string(), "200", "{}", r#"["chat"]"#, "{}", "5ebd00f2.beat"]));
         args.extend([self.lease_ms.to_string(), key("events:node"), "a row, in wire form".to_owned()]);
@@ -84,6 +104,12 @@ impl Node {
         args.push(key("events:node"));
         Ready(&scripts::NODE_LEAVE, keys, args)
     }
+}
+
+/// Joins with an epoch that the id is known to have had, so that the time between two joins does not matter.
+pub fn settle(twin: &mut Twin, id: &'static str, role: &'static str, epoch: u64) {
+    twin.seed(["HSET", &key("epochs"), id, &format!("{epoch} {epoch}")]);
+    assert_eq!(Node::new(id, role, epoch).join(epoch, "", role).run(twin)[0], "JOINED");
 }
 
 pub fn remove(role: &str, removed_ms: u64, ids: &[&str]) -> Ready {
@@ -118,7 +144,7 @@ pub struct Token {
     pub server_epoch: u64,
     pub request: &'static str,
     pub attempt: u64,
-    pub issued_at: u64,
+    pub issued_at: Option<u64>,
     pub expires_at: u64,
     pub deadline: u64,
     /// The bytes of `kill` and `kill:<id>…` as last seen, and what was made of them.
@@ -134,7 +160,7 @@ impl Token {
             server_epoch,
             request: "r1",
             attempt: 1,
-            issued_at: now,
+            issued_at: None,
             expires_at: now + 120_000,
             deadline: now + 60_000,
             control: [("", "off"); 3],
@@ -151,9 +177,17 @@ impl Token {
             "control".into(),
         ]);
         all.extend(others.iter().flat_map(|other| [key(format!("node:{other}")), key(format!("due:{other}"))]));
-        let numbers = [self.attempt, self.issued_at, self.expires_at, self.deadline].map(|number| number.to_string());
-        let mut args = texts([self.id, self.player, server, &self.server_epoch.to_string(), self.request, &numbers[0]]);
-        args.extend(texts([r#"{"x":1.5,"world":"ä"}"#, &numbers[1], &numbers[2], "1", "5ebd00f2.issue", &numbers[3]]));
+        let [attempt, expires_at, deadline] =
+            [self.attempt, self.expires_at, self.deadline].map(|number| number.to_string());
+        let mut args = texts([self.id, self.player, server, &self.server_epoch.to_string(), self.request, &attempt]);
+        args.extend(texts([
+            r#"{"x":1.5,"world":"ä"}"#,
+            &signed_at(self.issued_at),
+            &expires_at,
+            "1",
+            "5ebd00f2.issue",
+            &deadline,
+        ]));
         args.extend([REANIMATE_MS.to_string(), AUDIT_MS.to_string(), key("events:token")]);
         args.extend(self.control[..2].iter().flat_map(|(bytes, verdict)| texts([bytes, verdict])));
         args.extend(others.iter().map(|other| (*other).to_owned()));

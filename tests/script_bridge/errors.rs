@@ -64,7 +64,7 @@ fn half_changes(
                 twin.seed([&seed[0], &seed[1], &seed[2], &seed[3]]);
             }
             spoil(&mut twin, &mut call, part);
-            if let Some((error, false)) = twin.breaks(call.0, &call.1, &call.2) {
+            if let Some((error, false)) = call.breaks(&mut twin) {
                 found.push(format!("{} {what} {}: {error}", call.0.name(), part + 1));
             }
         }
@@ -106,6 +106,6 @@ fn sto_7_a_crooked_row_does_not_stop_the_reaper() {
     twin.seed(["HSET", &key("token:alice"), "expires_at", "1000"]);
     twin.seed(["HSET", &key("token:bob"), "state", "CLAIMED", "claimant", "p1"]);
     let call = reap("b1", false, &[("alice", ""), ("bob", "p1")]);
-    let broken = twin.breaks(call.0, &call.1, &call.2);
+    let broken = call.breaks(&mut twin);
     assert_eq!(broken, None, "an error, and whether the store is as it was");
 }

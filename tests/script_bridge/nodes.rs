@@ -2,7 +2,7 @@
 
 use maitred::store::scripts;
 
-use super::calls::{LEASE_MS, Node, forget, key, put, remove};
+use super::calls::{LEASE_MS, Node, forget, key, put, remove, settle};
 use super::reply::Reply;
 use super::twin::Twin;
 
@@ -49,12 +49,12 @@ fn sto_4_node_join() {
     assert_eq!(late.join(0, "", "proxy").run(&mut twin)[0], "JOINED");
 
     //
-    let moved = Node { role: "backend", epoch: late.epoch + 1, ..late };
+    let moved = Node { role: "backend", epoch: twin.now().max(late.epoch + 1), ..late };
     assert_eq!(moved.join(0, "", "backend").run(&mut twin), ["NEED", "proxy"]);
     assert_eq!(moved.join(0, "", "proxy").run(&mut twin)[0], "JOINED");
     assert_eq!(twin.look(["SMEMBERS", &key("roles")]), Reply::Array(vec![bulk("backend")]), "STO-16");
 
-    let skewed = Node { sent_at: now - 60_000, ..moved };
+    let skewed = Node { sent_at: Some(now - 60_000), ..moved };
     assert_eq!(skewed.join(0, "", "backend").run(&mut twin)[0], "SKEW");
     twin.covered(&scripts::NODE_JOIN);
 }
@@ -70,7 +70,7 @@ fn sto_4_node_beat() {
     let beat = node.beat(1, 3, NO_CONTROL).run(&mut twin);
     assert_eq!((beat[0].as_str(), beat[2].as_str()), ("BEAT", "0"));
     assert_eq!(node.beat(1, 3, NO_CONTROL).run(&mut twin)[0], "BEAT", "R-8: the same beat again");
-    let stale = Node { sent_at: now - 60_000, ..node.clone() };
+    let stale = Node { sent_at: Some(now - 60_000), ..node.clone() };
     assert_eq!(stale.beat(1, 9, NO_CONTROL).run(&mut twin)[0], "BEAT", "R-1: done already, whatever the clock says");
     assert_eq!(stale.beat(2, 9, NO_CONTROL).run(&mut twin)[0], "SKEW");
     assert_eq!(twin.look(["HGET", &key("node:p1"), "players"]), bulk("3"));
@@ -113,7 +113,7 @@ fn sto_4_node_remove() {
     let now = twin.now();
     assert_eq!(remove("proxy", 1_000, &[]).run(&mut twin), ["REMOVED", "0"]);
     for id in ["p1", "p2", "p3"] {
-        Node::new(id, "proxy", now).join(0, "", "proxy").run(&mut twin);
+        settle(&mut twin, id, "proxy", now);
     }
     let old = (now - 700_000).to_string();
     twin.seed(["DEL", &key("node:p1")]);

@@ -1,6 +1,6 @@
 //! Repeats and late calls, where rules.md decides what a script has to answer.
 
-use super::calls::{Node, Token, cancel, key, put, reap};
+use super::calls::{Node, Token, cancel, key, put, reap, settle};
 use super::reply::Reply;
 use super::twin::Twin;
 
@@ -8,7 +8,7 @@ fn fleet() -> (Twin, u64) {
     let mut twin = Twin::start();
     let now = twin.now();
     for (id, role) in [("b1", "backend"), ("p1", "proxy")] {
-        assert_eq!(Node::new(id, role, now).join(0, "", role).run(&mut twin)[0], "JOINED");
+        settle(&mut twin, id, role, now);
     }
     (twin, now)
 }
@@ -104,7 +104,7 @@ fn sto_10_a_join_that_arrives_late_again_does_not_undo_a_beat() {
 fn r_1_a_join_that_is_repeated_after_long_is_told_that_it_stands() {
     let (mut twin, now) = fleet();
     twin.seed(["HSET", &key("node:p1"), "sent_at", &(now - 60_000).to_string()]);
-    let node = Node { sent_at: now - 60_000, ..Node::new("p1", "proxy", now) };
+    let node = Node { sent_at: Some(now - 60_000), ..Node::new("p1", "proxy", now) };
     assert_eq!(node.join(0, "", "proxy").run(&mut twin)[0], "JOINED");
 }
 
