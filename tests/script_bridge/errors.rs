@@ -1,0 +1,111 @@
+//! STO-7: an error that ends a script leaves the store as it was.
+
+use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, remove};
+use super::twin::Twin;
+
+/// A call that writes, and what has to be in the store for it.
+struct Case {
+    before: Vec<Ready>,
+    seeds: Vec<[String; 4]>,
+    call: Ready,
+}
+
+/// One of each script.
+fn writing_calls(now: u64) -> Vec<Case> {
+    let (proxy, backend) = (Node::new("p1", "proxy", now), Node::new("b1", "backend", now));
+    let token = Token::new("t1", "b1", now, now);
+    let joined = || vec![proxy.join(0, "", "proxy"), backend.join(0, "", "backend")];
+    let issued = || joined().into_iter().chain([token.issue(&[])]).collect::<Vec<_>>();
+    let claimed = || issued().into_iter().chain([token.claim("p1", now, "c1")]).collect::<Vec<_>>();
+    let case = |before, call| Case { before, seeds: Vec::new(), call };
+    let seeded = |before, seeds: &[[&str; 4]], call| {
+        let seeds = seeds.iter().map(|[command, name, a, b]| [(*command).into(), key(name), (*a).into(), (*b).into()]);
+        Case { before, seeds: seeds.collect(), call }
+    };
+    vec![
+        case(vec![], proxy.join(0, "", "proxy")),
+        case(joined(), proxy.beat(1, 3, ["", "", ""])),
+        case(joined(), proxy.leave()),
+        seeded(joined(), &[["ZADD", "nodes:proxy", "1000", "p9"]], remove("proxy", 0, &["p9"])),
+        seeded(joined(), &[["HSET", "epochs", "p9", "1 1"]], forget(0, &["proxy", "backend"], &[("p9", "1 1")])),
+        case(vec![], put("kill", "{}", now, 0, "")),
+        case(joined(), token.issue(&[])),
+        case(issued(), token.claim("p1", now, "c1")),
+        case(claimed(), token.consume("u1")),
+        case(claimed(), token.release("claimant", "p1", now)),
+        case(issued(), cancel("alice", "r1", "p1", now, &["b1"])),
+        seeded(
+            claimed(),
+            &[["HSET", "token:alice", "expires_at", "1000"], ["ZADD", "due:b1", "1000", "alice"]],
+            reap("b1", false, &[("alice", "p1")]),
+        ),
+    ]
+}
+
+/// Runs each call once for each of its parts, with that part spoilt, and lists the calls that an error ended although
+/// something was written already.
+fn half_changes(
+    what: &str,
+    parts: impl Fn(&Ready) -> usize,
+    spoil: impl Fn(&mut Twin, &mut Ready, usize),
+) -> Vec<String> {
+    let mut twin = Twin::start();
+    let now = twin.now();
+    let mut found = Vec::new();
+    for (number, case) in writing_calls(now).iter().enumerate() {
+        for part in 0..parts(&case.call) {
+            twin.seed(["FLUSHALL"]);
+            let now = twin.now();
+            let Case { before, seeds, mut call } = writing_calls(now).remove(number);
+            for ready in before {
+                ready.run(&mut twin);
+            }
+            for seed in &seeds {
+                twin.seed([&seed[0], &seed[1], &seed[2], &seed[3]]);
+            }
+            spoil(&mut twin, &mut call, part);
+            if let Some((error, false)) = call.breaks(&mut twin) {
+                found.push(format!("{} {what} {}: {error}", call.0.name(), part + 1));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+#[ignore = "join, beat, issue, consume, release, cancel and reap write before they have looked at their numbers"]
+fn sto_7_an_argument_that_is_no_number_leaves_no_half_change() {
+    let spoil = |_: &mut Twin, call: &mut Ready, part: usize| call.2[part] = "x".to_owned();
+    let found = half_changes("ARGV", |call| call.2.len(), spoil);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+// REL-4
+#[test]
+#[ignore = "an index of the wrong type ends eight scripts behind their first write"]
+fn sto_7_a_key_of_the_wrong_type_leaves_no_half_change() {
+    let spoil = |twin: &mut Twin, call: &mut Ready, part: usize| {
+        twin.seed(["DEL", &call.1[part]]);
+        twin.seed(["RPUSH", &call.1[part], "x"]);
+    };
+    let found = half_changes("KEYS", |call| call.1.len(), spoil);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+// with the password alone one can disturb one's own player, not the sweep of everybody else's.
+#[test]
+#[ignore = "token/reap hands the missing claimant_epoch to HSET, which ends the whole batch each time"]
+fn sto_7_a_crooked_row_does_not_stop_the_reaper() {
+    let mut twin = Twin::start();
+    let now = twin.now();
+    Node::new("b1", "backend", now).join(0, "", "backend").run(&mut twin);
+    for player in ["alice", "bob"] {
+        Token { player, ..Token::new("t1", "b1", now, now) }.issue(&[]).run(&mut twin);
+        twin.seed(["ZADD", &key("due:b1"), "1000", player]);
+    }
+    twin.seed(["HSET", &key("token:alice"), "expires_at", "1000"]);
+    twin.seed(["HSET", &key("token:bob"), "state", "CLAIMED", "claimant", "p1"]);
+    let call = reap("b1", false, &[("alice", ""), ("bob", "p1")]);
+    let broken = call.breaks(&mut twin);
+    assert_eq!(broken, None, "an error, and whether the store is as it was");
+}
