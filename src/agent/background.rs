@@ -62,11 +62,15 @@ async fn heart(core: Arc<Core>) {
             () = core.stop.cancelled() => break,
             outcome = round => outcome,
         };
+        let beating = joined;
         match outcome {
             Ok(still_member) => {
                 joined = still_member;
                 if joined {
-                    lapsed = false;
+                    // A join says so itself.
+                    if std::mem::take(&mut lapsed) && beating {
+                        core.lease.tell(LeaseEvent::Resumed { epoch: core.lease.epoch() });
+                    }
                     core.set_status(AgentStatus::Member { epoch: core.lease.epoch() });
                 } else {
                     // The row is gone, or somebody else's: the join decides at once.

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Incarnation};
+use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
 use crate::node::{Control, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState};
 use crate::store::{Feed, FeedItem, Store, Trust};
@@ -122,13 +122,6 @@ impl Core {
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
         labels.entry("platform".to_owned()).or_insert_with(|| std::env::consts::OS.to_owned());
         NodeRecord {
-            id: self.identity.id.clone(),
-            role: self.identity.role.clone(),
-            addr: self.identity.addr.clone(),
-            epoch: Epoch::NONE,
-            incarnation: Incarnation::fresh(),
-            seq: 0,
-            sent_at_ms: 0,
             state: condition.state,
             accepting: condition.accepting,
             kill: self.control.is_killed(&self.identity.id),
@@ -137,6 +130,7 @@ impl Core {
             load,
             services: self.services.published(),
             labels,
+            ..NodeRecord::blank(&self.identity)
         }
     }
 

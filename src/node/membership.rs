@@ -3,26 +3,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Incarnation, NodeId, Role};
+use crate::ids::{Epoch, Incarnation, Role};
 use crate::store::{Answer, Invocation, Store, Trust, boot_ms, scripts};
 
 use super::control::{KILL, drain_name, kill_name};
-use super::record::{NodeRecord, NodeTexts};
+use super::record::{Identity, NodeRecord, NodeTexts};
 use super::{Control, Lease, LeaseEvent};
 
 /// Tries of one join: the store may ask for another epoch, another time and another roster.
 const JOIN_TRIES: usize = 6;
-
-/// What a node is, apart from what changes from beat to beat.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// Its id.
-    pub id: NodeId,
-    /// Its role.
-    pub role: Role,
-    /// Where players are sent to, `host:port`.
-    pub addr: String,
-}
 
 /// How a beat ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +53,11 @@ impl Membership {
     pub fn replacing(mut self, incarnation: Incarnation) -> Self {
         self.replaces = Some(incarnation);
         self
+    }
+
+    /// What it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// This run of the process.

@@ -26,6 +26,6 @@ pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};
-pub use membership::{BeatOutcome, Identity, Membership};
-pub use record::{Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
+pub use membership::{BeatOutcome, Membership};
+pub use record::{Identity, Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
 pub use view::{DirectoryEvent, NodeView, ServiceRef, Snapshot};

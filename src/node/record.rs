@@ -120,6 +120,17 @@ pub struct LoadSample {
     pub load: Load,
 }
 
+/// What a node is, apart from what changes from beat to beat.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its id.
+    pub id: NodeId,
+    /// Its role.
+    pub role: Role,
+    /// Where players are sent to, `host:port`.
+    pub addr: String,
+}
+
 /// One node as it described itself in its last heartbeat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeRecord {
@@ -175,6 +186,27 @@ fn flag(value: bool) -> &'static str {
 }
 
 impl NodeRecord {
+    /// A node that says nothing of itself yet; epoch, run, number and time are filled in when it joins and beats.
+    pub fn blank(identity: &Identity) -> Self {
+        Self {
+            id: identity.id.clone(),
+            role: identity.role.clone(),
+            addr: identity.addr.clone(),
+            epoch: Epoch::NONE,
+            incarnation: Incarnation::fresh(),
+            seq: 0,
+            sent_at_ms: 0,
+            state: NodeState::Starting,
+            accepting: false,
+            kill: false,
+            players: 0,
+            soft_cap: 0,
+            load: Load::default(),
+            services: Vec::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+
     /// Signs the record: the texts of its row and its wire form.
     pub(crate) fn texts(&self, keyring: &Keyring) -> NodeTexts {
         let json = |value: serde_json::Result<String>, empty: &str| value.unwrap_or_else(|_| empty.to_owned());
