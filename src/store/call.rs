@@ -53,7 +53,7 @@ macro_rules! script_arg {
         }
     )+};
 }
-script_arg!(&str, &String, &[u8], u64, u32, usize, Key<'_>);
+script_arg!(&str, &String, &[u8], &Vec<u8>, u64, u32, usize, Key<'_>);
 
 /// What a script answered: a word of its header and the values behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,8 +213,8 @@ impl Store {
         let mut connection = self.shared();
         let bound = deadline.min(Instant::now() + self.options().command_timeout);
         match timeout_at(bound, connection.req_packed_command(command)).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(Sent::Redis(error)),
+            // At this level the client hands on a refusal of the store as a value.
+            Ok(outcome) => outcome.and_then(Value::extract_error).map_err(Sent::Redis),
             Err(_) => Err(Sent::Late),
         }
     }
