@@ -57,6 +57,13 @@ impl Bench {
         Store::open(self.zone.clone(), store_options(&self.url)).await.unwrap()
     }
 
+    /// The same without loading the scripts before they are needed.
+    pub async fn lazy_store(&self) -> Store {
+        let store = Store::new(self.zone.clone(), store_options(&self.url)).unwrap();
+        store.sync_clock().await.unwrap();
+        store
+    }
+
     /// A book of a process that is no member, with connections of its own.
     pub async fn book(&self) -> Book {
         Book::new(self.store().await, self.trust.clone(), Control::default(), self.times)
@@ -142,6 +149,14 @@ impl Bench {
         let mut servers: Vec<String> = self.raw.clone().smembers(self.key("due")).await.unwrap();
         servers.sort_unstable();
         servers
+    }
+
+    /// Takes everything away.
+    pub async fn clear(&self) {
+        let keys: Vec<String> = self.keys().await.iter().map(|key| self.key(key)).collect();
+        if !keys.is_empty() {
+            let _: () = self.raw.clone().del(keys).await.unwrap();
+        }
     }
 
     /// Takes all tokens away and leaves the members alone.
