@@ -4,7 +4,7 @@
 //! - [`Bench`] is one zone: what stands in it, to the byte, and what was heard on its token channel.
 //! - [`Member`] is one joined process with its own membership and its own look at the control entries.
 //! - [`Bench::age`] lets time pass without waiting for it.
-#![allow(dead_code, reason = "every test binary compiles all of this and uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test binary compiles all of this and uses a part of it")]
 
 mod age;
 mod bench;
