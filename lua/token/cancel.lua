@@ -11,7 +11,8 @@
 --         NEED <server>          the due: set of that server has to be passed
 -- Events  ended <player> <id> <server> RELEASED
 -- Bound   one row; the last four marks are kept.
--- Repeat  a request that is marked already keeps its mark; an ended token stays ended.
+-- Repeat  a request that is marked already keeps its mark; a token that it ended is answered RELEASED while that is the
+--         row.
 -- Example EVALSHA <sha> 3 maitred:{eu}:token:alice maitred:{eu}:due maitred:{eu}:due:b1
 --         alice r1 p1 1796000000000 60000 maitred:{eu}:events:token b1
 local count = #ARGV - 6
@@ -25,13 +26,15 @@ local audit_ms, channel = tonumber(ARGV[5]), ARGV[6]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'request', 'claimant', 'claimant_epoch', 'expires_at',
-  'cancelled')
+  'cancelled', 'reason', 'previous')
 local id, state, server = row[1], row[2], row[3]
 local ours = id and row[4] == request
 local answer = 'CANCELLED'
 local due
 if ours and state == 'CONSUMED' then
   answer = 'LANDED'
+elseif ours and state == 'RELEASED' and row[9] == 'cancelled' then
+  answer = 'RELEASED'
 elseif ours and (state == 'PENDING' or state == 'CLAIMED') and now < (tonumber(row[7] or '') or 0) then
   if state == 'CLAIMED' and (row[5] ~= name or row[6] ~= epoch) then
     answer = 'LOST'
@@ -46,6 +49,12 @@ elseif ours and (state == 'PENDING' or state == 'CLAIMED') and now < (tonumber(r
       return { 'NEED', server or '' }
     end
   end
+elseif not ours then
+  for ending, old_request in string.gmatch(row[10] or '', '[^ :]+:([^ :]+):[^ :]+:([^ :]+):%d+') do
+    if old_request == request and ending == 'CONSUMED' then
+      answer = 'LANDED'
+    end
+  end
 end
 local marks = { request .. '@' .. string.format('%.0f', now) }
 for mark, at in string.gmatch(row[8] or '', '([^ @]+)@(%d+)') do
@@ -55,7 +64,7 @@ for mark, at in string.gmatch(row[8] or '', '([^ @]+)@(%d+)') do
 end
 
 redis.call('HSET', token, 'cancelled', table.concat(marks, ' '))
-if answer == 'RELEASED' then
+if due then
   redis.call('HSET', token, 'state', 'RELEASED', 'reason', 'cancelled')
   redis.call('ZREM', due, player)
   if redis.call('EXISTS', due) == 0 then
@@ -63,7 +72,7 @@ if answer == 'RELEASED' then
   end
   redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. id .. ' ' .. server .. ' RELEASED')
 end
-if answer == 'RELEASED' or redis.call('PTTL', token) < audit_ms then
+if due or redis.call('PTTL', token) < audit_ms then
   redis.call('PEXPIRE', token, string.format('%.0f', audit_ms))
 end
 if answer == 'RELEASED' then

@@ -20,7 +20,7 @@
 --         NEED <server>    the row of that server has to be in KEYS 3
 -- Events  none
 -- Bound   one row.
--- Repeat  the same claim_op is answered CLAIMED while its claim stands.
+-- Repeat  the same claim_op is answered CLAIMED while its claim stands and its time is not over.
 -- Example EVALSHA <sha> 4 maitred:{eu}:token:alice maitred:{eu}:node:p1 maitred:{eu}:node:b1 maitred:{eu}:control
 --         t1 b1 p1 1796000000000 op1 5ebd00f2.xxx "" off "" off "" off
 if #KEYS ~= 4 or #ARGV ~= 12 then
@@ -46,7 +46,8 @@ local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 
   'last_claim_op')
 local state = row[2]
 local here = row[1] == id
-if here and state == 'CLAIMED' and row[6] == claim_op then
+local live = now < (tonumber(row[5] or '') or 0)
+if here and live and state == 'CLAIMED' and row[6] == claim_op then
   return { 'CLAIMED' }
 end
 
@@ -70,7 +71,8 @@ if claimant_epoch ~= '0' then
   end
 end
 if not here then
-  for old_id, ending in string.gmatch(redis.call('HGET', token, 'previous') or '', '([^ :]+):([^ :]+):') do
+  for old_id, ending in string.gmatch(redis.call('HGET', token, 'previous') or '',
+    '([^ :]+):([^ :]+):[^ :]+:[^ :]+:%d+') do
     if old_id == id then
       return { 'ENDED', ending }
     end
@@ -80,7 +82,7 @@ end
 if state ~= 'PENDING' and state ~= 'CLAIMED' then
   return { 'ENDED', state or '' }
 end
-if now >= (tonumber(row[5] or '') or 0) then
+if not live then
   return { 'EXPIRED' }
 end
 if state == 'CLAIMED' or row[7] == claim_op then

@@ -39,14 +39,14 @@ if here then
   end
 else
   for old_id, old_ending, old_op in string.gmatch(redis.call('HGET', token, 'previous') or '',
-    '([^ :]+):([^ :]+):([^ :]+)') do
+    '([^ :]+):([^ :]+):([^ :]+):[^ :]+:%d+') do
     if old_id == id then
       ending, op = old_ending, old_op
     end
   end
 end
-if ending == 'CONSUMED' then
-  return { op == consume_op and 'CONSUMED' or 'REPLAY' }
+if ending == 'CONSUMED' and op == consume_op then
+  return { 'CONSUMED' }
 end
 
 local mine = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
@@ -55,6 +55,9 @@ if mine[1] and mine[1] ~= server_epoch then
 end
 if not mine[1] or math.abs(now - (tonumber(mine[2] or '') or 0)) > (tonumber(mine[3] or '') or 0) then
   return { 'NO_LEASE' }
+end
+if ending == 'CONSUMED' then
+  return { 'REPLAY' }
 end
 if ending then
   return { 'ENDED', ending }

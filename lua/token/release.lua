@@ -29,7 +29,7 @@ local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 
   'previous', 'expires_at')
 local state = row[2]
 if row[1] ~= id then
-  for old_id, ending in string.gmatch(row[7] or '', '([^ :]+):([^ :]+):') do
+  for old_id, ending in string.gmatch(row[7] or '', '([^ :]+):([^ :]+):[^ :]+:[^ :]+:%d+') do
     if old_id == id then
       if ending == 'CONSUMED' then
         return { 'LANDED' }
