@@ -4,6 +4,7 @@ mod kit;
 mod support;
 
 use kit::{LONG_MS, Listener, ask, blank, key, membership, node, open, store_ms, stranger};
+use maitred::Error;
 use maitred::envelope::AuditReason;
 use maitred::node::{BeatOutcome, Control, KILL, drain_name, kill_name};
 use maitred::store::{Invocation, Store, boot_ms, scripts};
@@ -146,9 +147,10 @@ async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
     assert_eq!((seen.kill_arg(KILL).bytes.as_slice(), seen.kill_arg(KILL).verdict()), (&b""[..], "on"));
 }
 
-// two operators at once: both orders are written, one after the other, and the last one stands.
+// STO-10: operators at once: whoever is overtaken is told whose value stands, and does not write over it. One
+// whose reply was lost would otherwise take back what somebody decided after them.
 #[tokio::test]
-async fn r_32_writers_at_once_follow_one_another() {
+async fn r_32_of_writers_at_once_the_overtaken_are_told_what_stands() {
     let server = TestStore::start();
     let (store, trust) = (open(&server.url()).await, kit::trust());
     let writers: Vec<_> = (0..4)
@@ -156,16 +158,24 @@ async fn r_32_writers_at_once_follow_one_another() {
             let (store, trust) = (store.clone(), trust.clone());
             tokio::spawn(async move {
                 let control = Control::default();
-                control.put(&store, &trust, "config", &n.to_string(), &format!("ops{n}")).await.unwrap()
+                control.put(&store, &trust, "config", &n.to_string(), &format!("ops{n}")).await
             })
         })
         .collect();
-    let mut written = Vec::new();
+    let (mut written, mut overtaken) = (Vec::new(), Vec::new());
     for writer in writers {
-        written.push(writer.await.unwrap());
+        match writer.await.unwrap() {
+            Ok(entry) => written.push(entry),
+            Err(Error::Overtaken { name, value, by }) => overtaken.push((name, value, by)),
+            Err(other) => panic!("{other}"),
+        }
     }
     written.sort_by_key(|entry| entry.version);
-    assert!(written.windows(2).all(|pair| pair[0].version < pair[1].version), "{written:?}");
+    assert!(!written.is_empty() && written.windows(2).all(|pair| pair[0].version < pair[1].version), "{written:?}");
+    for (name, value, by) in &overtaken {
+        assert_eq!(name, "config");
+        assert!(written.iter().any(|entry| entry.value == *value && entry.by == *by), "{by} never wrote {value}");
+    }
     let seen = Control::default();
     seen.refresh(&store, &trust).await.unwrap();
     assert_eq!(seen.entry("config").as_ref(), written.last());

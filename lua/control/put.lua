@@ -17,6 +17,9 @@ end
 local control = KEYS[1]
 local name, entry, version, last, read, channel =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
+if not (version and last) then
+  return redis.error_reply('ARGUMENT control/put: versions are whole numbers')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -24,6 +24,9 @@ end
 local row_key, roster, roles, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, role, epoch, incarnation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local seq, sent_at = tonumber(ARGV[5]), tonumber(ARGV[6])
+if not (seq and sent_at and tonumber(ARGV[16])) then
+  return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -48,11 +51,11 @@ if math.abs(sent_at - now) > 5000 then
   return { 'SKEW', now_text }
 end
 
+redis.call('ZADD', roster, now_text, id)
+redis.call('SADD', roles, role)
 redis.call('HSET', row_key, 'seq', ARGV[5], 'sent_at', ARGV[6], 'beat_at', now_text, 'lease_ms', ARGV[16],
   'state', ARGV[7], 'accepting', ARGV[8], 'kill', ARGV[9], 'players', ARGV[10], 'soft_cap', ARGV[11],
   'load', ARGV[12], 'services', ARGV[13], 'labels', ARGV[14], 'sig', ARGV[15])
 redis.call('PEXPIRE', row_key, ARGV[16])
-redis.call('ZADD', roster, now_text, id)
-redis.call('SADD', roles, role)
 redis.call('PUBLISH', ARGV[17], ARGV[18])
 return { 'BEAT', now_text, changed }

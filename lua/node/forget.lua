@@ -4,27 +4,33 @@
 --      2 roles         set, the roles that have a roster
 --      3.. nodes:<role> zset, one roster for each role of ARGV 3..
 -- ARGV 1 forget age ms, 2 number of roles, then the roles (0 to 32), then pairs of id and the bytes of its entry as read
---      (up to 256 pairs)
+--      (up to 64 pairs)
 -- Answers FORGOTTEN <n>  entries dropped
 --         NEED <role>    a roster exists that was not declared
 -- Events  none
--- Bound   256 ids and 32 roles a call.
+-- Bound   64 ids and 32 roles a call.
 -- Repeat  an entry that is gone or has changed is passed over.
 -- Example EVALSHA <sha> 3 maitred:{eu}:epochs maitred:{eu}:roles maitred:{eu}:nodes:proxy 86400000 1 proxy p9
 --         "1796000000000 1796000000000"
 local role_count = tonumber(ARGV[2] or '')
 if not role_count or role_count > 32 or #KEYS ~= role_count + 2 or #ARGV < role_count + 2
-  or (#ARGV - 2 - role_count) % 2 ~= 0 or #ARGV - 2 - role_count > 512 then
+  or (#ARGV - 2 - role_count) % 2 ~= 0 or #ARGV - 2 - role_count > 128 then
   return redis.error_reply('ARITY node/forget takes 2 keys and a roster a role, and 2 arguments, the roles and pairs')
 end
 local epochs, roles = KEYS[1], KEYS[2]
 local forget_ms = tonumber(ARGV[1])
+if not forget_ms then
+  return redis.error_reply('ARGUMENT node/forget: the forget age is a whole number')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local declared = {}
 for i = 1, role_count do
   declared[ARGV[2 + i]] = true
+end
+if redis.call('SCARD', roles) > 32 then
+  return { 'FORGOTTEN', '0' }
 end
 for _, role in ipairs(redis.call('SMEMBERS', roles)) do
   if not declared[role] then

@@ -17,7 +17,7 @@
 --         NEED <role>                            the roster of that role has to be in KEYS 5
 -- Events  the row in wire form
 -- Bound   one row.
--- Repeat  the same incarnation with the same epoch writes the same row again.
+-- Repeat  the same incarnation with the same epoch is answered JOINED; a number not above the row's writes nothing.
 -- Example EVALSHA <sha> 5 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:epochs
 --         maitred:{eu}:nodes:proxy p1 proxy 10.0.0.1:25577 1796000000000 inc1 0 1796000000000 starting 0 0 0 0 {} [] {}
 --         1 5ebd00f2.xxx "" 0 3500 proxy maitred:{eu}:events:node row
@@ -28,17 +28,22 @@ local row_key, roster, roles, epochs, old_roster = KEYS[1], KEYS[2], KEYS[3], KE
 local id, role, addr, incarnation, seq = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6]
 local replaces, lease_ms, old_role = ARGV[18], ARGV[20], ARGV[21]
 local epoch, own, sent_at = tonumber(ARGV[4]), tonumber(ARGV[19]), tonumber(ARGV[7])
+if not (epoch and own and sent_at and tonumber(seq) and tonumber(lease_ms)) then
+  return redis.error_reply('ARGUMENT node/join: epoch, seq, sent_at, own epoch and lease are whole numbers')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local now_text = string.format('%.0f', now)
+local row = redis.call('HMGET', row_key, 'epoch', 'incarnation', 'beat_at', 'lease_ms', 'addr', 'role', 'seq')
+local row_epoch = tonumber(row[1] or '') or 0
+local mine = row[2] == incarnation
+if mine and row_epoch == epoch and tonumber(seq) <= (tonumber(row[7] or '') or -1) then
+  return { 'JOINED', now_text }
+end
 if math.abs(sent_at - now) > 5000 then
   return { 'SKEW', now_text }
 end
-
-local row = redis.call('HMGET', row_key, 'epoch', 'incarnation', 'beat_at', 'lease_ms', 'addr', 'role')
-local row_epoch = tonumber(row[1] or '') or 0
-local mine = row[2] == incarnation
 local last = 0
 local given = redis.call('HGET', epochs, id)
 if given then
@@ -72,14 +77,14 @@ if row[6] and row[6] ~= role then
     redis.call('SREM', roles, old_role)
   end
 end
+redis.call('ZADD', roster, now_text, id)
+redis.call('SADD', roles, role)
+redis.call('HSET', epochs, id, ARGV[4] .. ' ' .. now_text)
 redis.call('DEL', row_key)
 redis.call('HSET', row_key, 'id', id, 'role', role, 'addr', addr, 'epoch', ARGV[4], 'incarnation', incarnation,
   'seq', seq, 'sent_at', ARGV[7], 'beat_at', now_text, 'lease_ms', lease_ms, 'state', ARGV[8], 'accepting', ARGV[9],
   'kill', ARGV[10], 'players', ARGV[11], 'soft_cap', ARGV[12], 'load', ARGV[13], 'services', ARGV[14],
   'labels', ARGV[15], 'v', ARGV[16], 'sig', ARGV[17])
 redis.call('PEXPIRE', row_key, lease_ms)
-redis.call('ZADD', roster, now_text, id)
-redis.call('SADD', roles, role)
-redis.call('HSET', epochs, id, ARGV[4] .. ' ' .. now_text)
 redis.call('PUBLISH', ARGV[22], ARGV[23])
 return { 'JOINED', now_text }

@@ -6,7 +6,7 @@
 --      4 epochs        hash, id -> "<last epoch> <last seen ms>"
 -- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 channel
 -- Answers LEFT            gone (also when it was gone before)
---         FENCED <epoch>  another incarnation holds the id; nothing was changed
+--         FENCED <epoch>  another incarnation holds the id, or was the last to; nothing was changed
 -- Events  left <id> <epoch>
 -- Bound   one row.
 -- Repeat  without a row it answers LEFT and changes only an entry of the roster that nobody holds.
@@ -26,8 +26,11 @@ if row[1] and (row[1] ~= epoch or row[2] ~= incarnation) then
 end
 local given = redis.call('HGET', epochs, id)
 local last = given and string.match(given, '^(%d+)')
+if not row[1] and (tonumber(last or '') or 0) > (tonumber(epoch) or 0) then
+  return { 'FENCED', last }
+end
 
-local was_there = redis.call('DEL', row_key) + redis.call('ZREM', roster, id)
+local was_there = redis.call('ZREM', roster, id) + redis.call('DEL', row_key)
 if redis.call('EXISTS', roster) == 0 then
   redis.call('SREM', roles, role)
 end

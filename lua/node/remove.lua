@@ -17,6 +17,9 @@ if count < 0 or count > 256 or #KEYS ~= count + 3 then
 end
 local roster, roles, epochs = KEYS[1], KEYS[2], KEYS[3]
 local role, removed_ms, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if not removed_ms then
+  return redis.error_reply('ARGUMENT node/remove: the removed age is a whole number')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::error::{Class, Error, Result};
-use crate::ids::{Epoch, NodeId};
+use crate::ids::Epoch;
 use crate::node::{BeatOutcome, LeaseEvent, Membership, NodeState, roster};
 use crate::store::{FeedChannel, FeedItem};
 use crate::token::{ReapOptions, TokenEvent, reap};
@@ -171,9 +171,8 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
         };
         match item {
             None => return,
-            Some(FeedItem::Down) => core.directory.gap(),
+            Some(FeedItem::Down) => {}
             Some(FeedItem::Gap) => {
-                core.directory.gap();
                 core.refresh_now.notify_one();
                 hint(&core, TokenHint::Gap);
                 refresh_control(&core).await;
@@ -181,7 +180,11 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
             Some(FeedItem::Message(channel, bytes)) => match channel {
                 FeedChannel::Inbox => core.inbox.take(bytes),
                 FeedChannel::Control => refresh_control(&core).await,
-                FeedChannel::Node => node_event(&core, &bytes).await,
+                FeedChannel::Node => {
+                    if let Err(error) = core.directory.hear(&bytes).await {
+                        tracing::debug!(%error, "could not look at a node again");
+                    }
+                }
                 FeedChannel::Token => {
                     if let Some(event) = TokenEvent::read(&bytes) {
                         hint(&core, TokenHint::Event(event));
@@ -189,19 +192,6 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
                 }
             },
         }
-    }
-}
-
-/// A heartbeat in wire form, or `left <id> <epoch>` and `removed <id>`, which are looked at before they are believed.
-async fn node_event(core: &Core, bytes: &[u8]) {
-    if bytes.first().is_some_and(u8::is_ascii_digit) {
-        core.directory.heard(bytes);
-        return;
-    }
-    let id = std::str::from_utf8(bytes).ok().and_then(|text| NodeId::new(text.split(' ').nth(1)?).ok());
-    let Some(id) = id else { return };
-    if let Err(error) = core.directory.look_again(&id).await {
-        tracing::debug!(%error, node = %id, "could not look again");
     }
 }
 

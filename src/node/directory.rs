@@ -156,6 +156,11 @@ impl Directory {
         self.tell(event);
     }
 
+    /// Reads one node's row into the view, whatever the view has.
+    pub(crate) async fn look_again(&self, id: &NodeId) -> Result<()> {
+        self.read_one(id).await.map(|_| ())
+    }
+
     /// Reads one node's row into the view. Answers its record, `None` where there is no row.
     async fn read_one(&self, id: &NodeId) -> Result<Option<Arc<NodeRecord>>> {
         let store = &self.inner.store;
@@ -265,20 +270,21 @@ impl Directory {
         self.view().look(id, now)
     }
 
-    /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view without a feed
-    /// reads the node's row once.
+    /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view that does not
+    /// hear the node's beats reads its row once.
     ///
     /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`], [`Error::NodeRemoved`].
     pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
         if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
             return Ok(view.record);
         }
-        let subscribed = self.contact().feed.is_some();
-        if !subscribed || self.look(id).is_none() {
+        // Heartbeats of roles that are left out are not heard.
+        let heard = self.contact().feed.is_some() && self.inner.options.roles.is_none();
+        if !heard || self.look(id).is_none() {
             self.read_one(id).await?;
         }
-        // A row that a view without a feed just read is judged as of now, not as of its last read of all.
-        let view = if subscribed { self.look(id) } else { self.view().look(id, self.inner.store.clock().now_ms()) };
+        // A row that was just read is judged as of now, not as of the last read of all.
+        let view = if heard { self.look(id) } else { self.view().look(id, self.inner.store.clock().now_ms()) };
         match view {
             None => Err(Error::NodeNotFound(id.clone())),
             Some(view) => match view.liveness {

@@ -6,6 +6,8 @@ use crate::store::{Invocation, Key, Row, Store, scripts};
 
 /// Ids in one call.
 const BATCH: usize = 256;
+/// Ids in one call of `node/forget`, each of which is looked for on every roster.
+const FORGET_BATCH: usize = 64;
 /// Rosters in one call of `node/forget`.
 const ROLES_MAX: usize = 32;
 /// How long the last epoch of an id is kept after the id was last seen.
@@ -62,7 +64,7 @@ pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
     let now = store.clock().now_ms();
     let old: Vec<(&str, &str)> = epochs.fields().filter(|(_, entry)| is_older(entry, now, forget_ms)).collect();
     let mut forgotten = 0;
-    for batch in old.chunks(BATCH) {
+    for batch in old.chunks(FORGET_BATCH) {
         let roles = store.members(store.keys().roles()).await?;
         let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
         if roles.len() > ROLES_MAX {
