@@ -30,7 +30,9 @@ local token, claimant_node, server_node, control = KEYS[1], KEYS[2], KEYS[3], KE
 local id, server, claimant, claimant_epoch, claim_op = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -39,15 +41,15 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  return math.abs(now - (tonumber(row[2] or '') or 0)) <= (tonumber(row[3] or '') or 0), 'NO_LEASE'
+  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
+  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
 end
 
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'claim_op',
-  'last_claim_op')
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'last_claim_op')
 local state = row[2]
 local here = row[1] == id
-local live = now < (tonumber(row[5] or '') or 0)
-if here and live and state == 'CLAIMED' and row[6] == claim_op then
+local live = now < (tonumber(row[5]) or 0)
+if here and live and state == 'CLAIMED' and redis.call('HGET', token, 'claim_op') == claim_op then
   return { 'CLAIMED' }
 end
 
@@ -85,7 +87,7 @@ end
 if not live then
   return { 'EXPIRED' }
 end
-if state == 'CLAIMED' or row[7] == claim_op then
+if state == 'CLAIMED' or row[6] == claim_op then
   return { 'LOST' }
 end
 if row[3] ~= server then
@@ -96,5 +98,5 @@ if not alive(server_node, row[4]) then
 end
 
 redis.call('HSET', token, 'state', 'CLAIMED', 'claimant', claimant, 'claimant_epoch', claimant_epoch,
-  'claimed_at', string.format('%.0f', now), 'claim_op', claim_op, 'claim_sig', ARGV[6])
+  'claimed_at', now_text, 'claim_op', claim_op, 'claim_sig', ARGV[6])
 return { 'CLAIMED' }

@@ -39,7 +39,9 @@ local attempt, issued_at, expires_at, deadline =
 local reanimate_ms, audit_ms, channel = tonumber(ARGV[13]), tonumber(ARGV[14]), ARGV[15]
 
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -48,11 +50,16 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  return math.abs(now - (tonumber(row[2] or '') or 0)) <= (tonumber(row[3] or '') or 0), 'NO_LEASE'
+  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
+  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
 end
 
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
-  'previous', 'cancelled', 'consume_op')
+local row = {}
+-- Most players have no row, and ten fields of nothing cost three times what this question does.
+if redis.call('EXISTS', token) == 1 then
+  row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
+    'previous', 'cancelled', 'consume_op')
+end
 local row_id, state, row_server, row_request = row[1], row[2], row[3], row[5]
 local row_attempt, previous, cancelled = tonumber(row[6] or '') or 0, row[8] or '', row[9] or ''
 local open = row_id and (state == 'PENDING' or state == 'CLAIMED')
@@ -64,12 +71,14 @@ if row_id == id then
   return { 'ENDED', open and 'EXPIRED' or state or '' }
 end
 local seen_attempt = 0
-for old_id, ending, old_request, old_attempt in string.gmatch(previous, '([^ :]+):([^ :]+):[^ :]+:([^ :]+):(%d+)') do
-  if old_id == id then
-    return { 'ENDED', ending }
-  end
-  if old_request == request and tonumber(old_attempt) > seen_attempt then
-    seen_attempt = tonumber(old_attempt)
+if previous ~= '' then
+  for old_id, ending, old_request, old_attempt in string.gmatch(previous, '([^ :]+):([^ :]+):[^ :]+:([^ :]+):(%d+)') do
+    if old_id == id then
+      return { 'ENDED', ending }
+    end
+    if old_request == request and tonumber(old_attempt) > seen_attempt then
+      seen_attempt = tonumber(old_attempt)
+    end
   end
 end
 
@@ -88,14 +97,16 @@ if not held then
   return { why, current }
 end
 if math.abs(issued_at - now) > 5000 then
-  return { 'SKEW', string.format('%.0f', now) }
+  return { 'SKEW', now_text }
 end
 if now >= deadline or now >= expires_at then
   return { 'LATE' }
 end
-for mark in string.gmatch(cancelled, '([^ @]+)@') do
-  if mark == request then
-    return { 'CANCELLED' }
+if cancelled ~= '' then
+  for mark in string.gmatch(cancelled, '([^ @]+)@') do
+    if mark == request then
+      return { 'CANCELLED' }
+    end
   end
 end
 
@@ -125,7 +136,7 @@ if open then
   else
     return { 'TAKEN' }
   end
-else
+elseif row_id then
   ending = string.match(state or '', '^[%u_]+$') or 'UNKNOWN'
 end
 if row_request == request and row_attempt > seen_attempt then
@@ -165,7 +176,7 @@ end
 redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server,
   'server_epoch', server_epoch, 'request', request, 'attempt', ARGV[6], 'payload', ARGV[7], 'issued_at', ARGV[8],
   'expires_at', ARGV[9], 'v', ARGV[10], 'sig', ARGV[11])
-redis.call('PEXPIREAT', token, string.format('%.0f', expires_at + audit_ms))
-redis.call('ZADD', due, string.format('%.0f', math.min(expires_at, now + reanimate_ms)), player)
+redis.call('PEXPIREAT', token, expires_at + audit_ms)
+redis.call('ZADD', due, math.min(expires_at, now + reanimate_ms), player)
 redis.call('SADD', servers, server)
 return { 'ISSUED' }
