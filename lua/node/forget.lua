@@ -1,6 +1,6 @@
 -- node/forget: drops the last epoch of ids that nobody has seen for a day and that are on no roster.
 --
--- KEYS 1 epochs        hash, id -> "<last epoch> <last seen ms>"
+-- KEYS 1 epochs        hash, id -> "<last epoch> <last seen ms> <its incarnation>"
 --      2 roles         set, the roles that have a roster
 --      3.. nodes:<role> zset, one roster for each role of ARGV 3..
 -- ARGV 1 forget age ms, 2 number of roles, then the roles (0 to 32), then pairs of id and the bytes of its entry as read
@@ -11,7 +11,7 @@
 -- Bound   64 ids and 32 roles a call.
 -- Repeat  an entry that is gone or has changed is passed over.
 -- Example EVALSHA <sha> 3 maitred:{eu}:epochs maitred:{eu}:roles maitred:{eu}:nodes:proxy 86400000 1 proxy p9
---         "1796000000000 1796000000000"
+--         "1796000000000 1796000000000 inc1"
 local role_count = tonumber(ARGV[2] or '')
 if not role_count or role_count > 32 or #KEYS ~= role_count + 2 or #ARGV < role_count + 2
   or (#ARGV - 2 - role_count) % 2 ~= 0 or #ARGV - 2 - role_count > 128 then
@@ -40,7 +40,7 @@ end
 local going = {}
 for i = 3 + role_count, #ARGV, 2 do
   local id, bytes = ARGV[i], ARGV[i + 1]
-  local seen = tonumber(string.match(bytes, '(%d+)$') or '')
+  local seen = tonumber(string.match(bytes, '^%d+ (%d+)') or '')
   local listed = false
   for k = 3, #KEYS do
     if redis.call('ZSCORE', KEYS[k], id) then

@@ -3,7 +3,7 @@
 -- KEYS 1 node:<id>     hash, the row
 --      2 nodes:<role>  zset, the roster of the role
 --      3 roles         set, the roles that have a roster
---      4 epochs        hash, id -> "<last epoch> <last seen ms>"
+--      4 epochs        hash, id -> "<last epoch> <last seen ms> <its incarnation>"
 --      5 nodes:<role>  zset, the roster of the role that a row taken over had (the same as 2 where there is none)
 -- ARGV 1 id, 2 role, 3 addr, 4 epoch (proposed), 5 incarnation, 6 seq, 7 sent_at (store ms), 8 state, 9 accepting,
 --      10 kill, 11 players, 12 soft_cap, 13 load (JSON), 14 services (JSON), 15 labels (JSON), 16 v, 17 sig,
@@ -44,10 +44,11 @@ end
 if math.abs(sent_at - now) > 5000 then
   return { 'SKEW', now_text }
 end
-local last = 0
+local last, holder = 0, nil
 local given = redis.call('HGET', epochs, id)
 if given then
   last = tonumber(string.match(given, '^(%d+)') or '') or 0
+  holder = string.match(given, '^%d+ %d+ (.+)$')
 end
 if row_epoch > last then
   last = row_epoch
@@ -63,6 +64,7 @@ end
 local floor = own + 1
 local again = mine and row_epoch == epoch
 local resumed = epoch > 0 and epoch == own and epoch == last and (mine or not row[1])
+  and (holder or incarnation) == incarnation
 local fresh = last < epoch and floor <= epoch and now - 1000 <= epoch and epoch <= math.max(now, last + 1, floor)
 if not (again or resumed or fresh) then
   return { 'EPOCH', string.format('%.0f', math.max(last + 1, now, floor)), now_text }
@@ -79,7 +81,7 @@ if row[6] and row[6] ~= role then
 end
 redis.call('ZADD', roster, now_text, id)
 redis.call('SADD', roles, role)
-redis.call('HSET', epochs, id, ARGV[4] .. ' ' .. now_text)
+redis.call('HSET', epochs, id, ARGV[4] .. ' ' .. now_text .. ' ' .. incarnation)
 redis.call('DEL', row_key)
 redis.call('HSET', row_key, 'id', id, 'role', role, 'addr', addr, 'epoch', ARGV[4], 'incarnation', incarnation,
   'seq', seq, 'sent_at', ARGV[7], 'beat_at', now_text, 'lease_ms', lease_ms, 'state', ARGV[8], 'accepting', ARGV[9],

@@ -3,7 +3,7 @@
 -- KEYS 1 node:<id>     hash, the row
 --      2 nodes:<role>  zset, the roster of the role
 --      3 roles         set, the roles that have a roster
---      4 epochs        hash, id -> "<last epoch> <last seen ms>"
+--      4 epochs        hash, id -> "<last epoch> <last seen ms> <its incarnation>"
 -- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 channel
 -- Answers LEFT            gone (also when it was gone before)
 --         FENCED <epoch>  another incarnation holds the id, or was the last to; nothing was changed
@@ -26,6 +26,7 @@ if row[1] and (row[1] ~= epoch or row[2] ~= incarnation) then
 end
 local given = redis.call('HGET', epochs, id)
 local last = given and string.match(given, '^(%d+)')
+local holder = given and string.match(given, '^%d+ %d+ (.+)$')
 if not row[1] and (tonumber(last or '') or 0) > (tonumber(epoch) or 0) then
   return { 'FENCED', last }
 end
@@ -35,7 +36,7 @@ if redis.call('EXISTS', roster) == 0 then
   redis.call('SREM', roles, role)
 end
 if was_there > 0 then
-  redis.call('HSET', epochs, id, (last or epoch) .. ' ' .. string.format('%.0f', now))
+  redis.call('HSET', epochs, id, (last or epoch) .. ' ' .. string.format('%.0f', now) .. ' ' .. (holder or incarnation))
   redis.call('PUBLISH', channel, 'left ' .. id .. ' ' .. epoch)
 end
 return { 'LEFT' }

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 nodes:<role>  zset, the roster
 --      2 roles         set, the roles that have a roster
---      3 epochs        hash, id -> "<last epoch> <last seen ms>"
+--      3 epochs        hash, id -> "<last epoch> <last seen ms> <its incarnation>"
 --      4.. node:<id>   hash, one row an id, in the order of ARGV 4..
 -- ARGV 1 role, 2 removed age ms, 3 channel, 4.. ids (1 to 256, or none: then only an empty roster is taken off roles)
 -- Answers REMOVED <n> <id>...  the ids that were taken off
@@ -42,7 +42,8 @@ for _, entry in ipairs(going) do
   redis.call('ZREM', roster, entry[1])
   if entry[2] then
     local last = entry[3] and string.match(entry[3], '^(%d+)') or '0'
-    redis.call('HSET', epochs, entry[1], last .. ' ' .. string.format('%.0f', now))
+    local holder = entry[3] and string.match(entry[3], '^%d+ %d+( .+)$') or ''
+    redis.call('HSET', epochs, entry[1], last .. ' ' .. string.format('%.0f', now) .. holder)
     redis.call('PUBLISH', channel, 'removed ' .. entry[1])
   end
   answer[#answer + 1] = entry[1]

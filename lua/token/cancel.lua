@@ -2,31 +2,36 @@
 --
 -- KEYS 1 token:<player>  hash
 --      2 due             set, the servers that have a due: set
---      3.. due:<server>  zset, one for each server of ARGV 7..
--- ARGV 1 player, 2 request, 3 node id of who cancels, 4 its epoch, 5 auditMs, 6 channel, 7.. servers (0 to 16)
+--      3.. due:<server>  zset, one for each server of ARGV 8..
+-- ARGV 1 player, 2 request, 3 node id of who cancels, 4 its epoch, 5 claim_op of the claim that is given up
+--      (empty for any of its own),
+--      6 auditMs, 7 channel, 8.. servers (0 to 16)
 -- Answers CANCELLED              marked; no live token of the request was there
---         RELEASED <id> <server> marked; that token was ended
---         LOST                   marked; another claimant holds the token
+--         RELEASED <id> <server> marked; that token was ended (server -: by an earlier call, behind a later token)
+--         LOST                   marked; another claim holds the token
 --         LANDED                 marked; the token of the request was consumed
 --         NEED <server>          the due: set of that server has to be passed
 -- Events  ended <player> <id> <server> RELEASED
 -- Bound   one row; the last four marks are kept.
 -- Repeat  a request that is marked already keeps its mark; a token that it ended is answered RELEASED while that is the
---         row.
+--         row or among the last four ended.
 -- Example EVALSHA <sha> 3 maitred:{eu}:token:alice maitred:{eu}:due maitred:{eu}:due:b1
---         alice r1 p1 1796000000000 60000 maitred:{eu}:events:token b1
-local count = #ARGV - 6
+--         alice r1 p1 1796000000000 "" 60000 maitred:{eu}:events:token b1
+local count = #ARGV - 7
 if count < 0 or count > 16 or #KEYS ~= count + 2 then
-  return redis.error_reply('ARITY token/cancel takes 2 keys and 6 arguments, and one of each for up to 16 servers')
+  return redis.error_reply('ARITY token/cancel takes 2 keys and 7 arguments, and one of each for up to 16 servers')
 end
 local token, servers = KEYS[1], KEYS[2]
 local player, request, name, epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local audit_ms, channel = tonumber(ARGV[5]), ARGV[6]
+local claim_op, audit_ms, channel = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+if not audit_ms then
+  return redis.error_reply('ARGUMENT token/cancel: auditMs is a whole number')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'request', 'claimant', 'claimant_epoch', 'expires_at',
-  'cancelled', 'reason', 'previous')
+  'cancelled', 'reason', 'previous', 'claim_op')
 local id, state, server = row[1], row[2], row[3]
 local ours = id and row[4] == request
 local answer = 'CANCELLED'
@@ -36,12 +41,12 @@ if ours and state == 'CONSUMED' then
 elseif ours and state == 'RELEASED' and row[9] == 'cancelled' then
   answer = 'RELEASED'
 elseif ours and (state == 'PENDING' or state == 'CLAIMED') and now < (tonumber(row[7] or '') or 0) then
-  if state == 'CLAIMED' and (row[5] ~= name or row[6] ~= epoch) then
+  if state == 'CLAIMED' and (row[5] ~= name or row[6] ~= epoch or (claim_op ~= '' and row[11] ~= claim_op)) then
     answer = 'LOST'
   else
     answer = 'RELEASED'
     for i = 1, count do
-      if ARGV[6 + i] == server then
+      if ARGV[7 + i] == server then
         due = KEYS[2 + i]
       end
     end
@@ -50,9 +55,11 @@ elseif ours and (state == 'PENDING' or state == 'CLAIMED') and now < (tonumber(r
     end
   end
 elseif not ours then
-  for ending, old_request in string.gmatch(row[10] or '', '[^ :]+:([^ :]+):[^ :]+:([^ :]+):%d+') do
+  for old_id, ending, op, old_request in string.gmatch(row[10] or '', '([^ :]+):([^ :]+):([^ :]+):([^ :]+):%d+') do
     if old_request == request and ending == 'CONSUMED' then
       answer = 'LANDED'
+    elseif old_request == request and op == 'cancelled' and answer ~= 'LANDED' then
+      answer, id, server = 'RELEASED', old_id, '-'
     end
   end
 end
@@ -63,10 +70,12 @@ for mark, at in string.gmatch(row[8] or '', '([^ @]+)@(%d+)') do
   end
 end
 
+if due then
+  redis.call('ZREM', due, player)
+end
 redis.call('HSET', token, 'cancelled', table.concat(marks, ' '))
 if due then
   redis.call('HSET', token, 'state', 'RELEASED', 'reason', 'cancelled')
-  redis.call('ZREM', due, player)
   if redis.call('EXISTS', due) == 0 then
     redis.call('SREM', servers, server)
   end

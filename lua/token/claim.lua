@@ -8,7 +8,7 @@
 --      6 claim_sig, 7 bytes of control kill as last seen (empty for none), 8 its verdict (on or off),
 --      9 bytes of control kill:<claimant>, 10 its verdict, 11 bytes of control kill:<server>, 12 its verdict
 -- Answers CLAIMED          this operation holds the token
---         LOST             another claimant holds it, or this claim was reopened since
+--         LOST             another claimant holds it, or this claim was reopened since (one of the last four)
 --         EXPIRED          its time is over
 --         ENDED <end>      the token has ended
 --         NONE             there is no such token
@@ -45,7 +45,7 @@ local function alive(key, epoch)
   return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
 end
 
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'last_claim_op')
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'reopened')
 local state = row[2]
 local here = row[1] == id
 local live = now < (tonumber(row[5]) or 0)
@@ -87,7 +87,7 @@ end
 if not live then
   return { 'EXPIRED' }
 end
-if state == 'CLAIMED' or row[6] == claim_op then
+if state == 'CLAIMED' or (row[6] and string.find(row[6], claim_op, 1, true)) then
   return { 'LOST' }
 end
 if row[3] ~= server then

@@ -25,6 +25,9 @@ end
 local token, node, due, servers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, player, server, server_epoch, consume_op, audit_ms =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if not tonumber(audit_ms) then
+  return redis.error_reply('ARGUMENT token/consume: auditMs is a whole number')
+end
 
 local time = redis.call('TIME')
 -- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
@@ -77,9 +80,9 @@ if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
   return { 'NOT_CLAIMED' }
 end
 
+redis.call('ZREM', due, player)
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
 redis.call('PEXPIRE', token, audit_ms)
-redis.call('ZREM', due, player)
 if redis.call('EXISTS', due) == 0 then
   redis.call('SREM', servers, server)
 end

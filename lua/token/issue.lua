@@ -37,6 +37,9 @@ local id, player, server, server_epoch, request = ARGV[1], ARGV[2], ARGV[3], ARG
 local attempt, issued_at, expires_at, deadline =
   tonumber(ARGV[6]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[12])
 local reanimate_ms, audit_ms, channel = tonumber(ARGV[13]), tonumber(ARGV[14]), ARGV[15]
+if not (attempt and issued_at and expires_at and deadline and reanimate_ms and audit_ms) then
+  return redis.error_reply('ARGUMENT token/issue: attempt, times and spans are whole numbers')
+end
 
 local time = redis.call('TIME')
 -- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
@@ -58,7 +61,7 @@ local row = {}
 -- Most players have no row, and ten fields of nothing cost three times what this question does.
 if redis.call('EXISTS', token) == 1 then
   row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
-    'previous', 'cancelled', 'consume_op')
+    'previous', 'cancelled', 'consume_op', 'reason')
 end
 local row_id, state, row_server, row_request = row[1], row[2], row[3], row[5]
 local row_attempt, previous, cancelled = tonumber(row[6] or '') or 0, row[8] or '', row[9] or ''
@@ -148,7 +151,8 @@ end
 
 if row_id or cancelled ~= '' then
   if row_id then
-    local kept = { string.format('%s:%s:%s:%s:%.0f', row_id, ending, row[10] or '-', row_request or '-', row_attempt) }
+    local op = row[10] or (ending == 'RELEASED' and row[11] == 'cancelled' and 'cancelled') or '-'
+    local kept = { string.format('%s:%s:%s:%s:%.0f', row_id, ending, op, row_request or '-', row_attempt) }
     for entry in string.gmatch(previous, '[^ ]+') do
       if #kept < 4 then
         kept[#kept + 1] = entry
@@ -173,10 +177,10 @@ if row_id or cancelled ~= '' then
     redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. row_id .. ' ' .. row_server .. ' ' .. ending)
   end
 end
+redis.call('ZADD', due, math.min(expires_at, now + reanimate_ms), player)
+redis.call('SADD', servers, server)
 redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server,
   'server_epoch', server_epoch, 'request', request, 'attempt', ARGV[6], 'payload', ARGV[7], 'issued_at', ARGV[8],
   'expires_at', ARGV[9], 'v', ARGV[10], 'sig', ARGV[11])
 redis.call('PEXPIREAT', token, expires_at + audit_ms)
-redis.call('ZADD', due, math.min(expires_at, now + reanimate_ms), player)
-redis.call('SADD', servers, server)
 return { 'ISSUED' }

@@ -19,6 +19,9 @@ end
 local due, servers = KEYS[1], KEYS[2]
 local server, reanimate_ms, audit_ms, channel, dry =
   ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5] == '1'
+if not (reanimate_ms and audit_ms) then
+  return redis.error_reply('ARGUMENT token/reap: claimReanimateMs and auditMs are whole numbers')
+end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -30,7 +33,7 @@ for i = 1, count do
   local step = { word = 'SKIPPED', token = token, player = player }
   if score and tonumber(score) <= now then
     local row = redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
-      'claimed_at', 'claim_op', 'claim_sig')
+      'claimed_at', 'claim_op', 'claim_sig', 'reopened')
     local state = row[2]
     local expires_at = tonumber(row[4] or '') or 0
     step.id, step.row = row[1], row
@@ -64,20 +67,27 @@ local answer = { 'REAPED' }
 for i, step in ipairs(plan) do
   answer[1 + i] = step.word
   if not dry then
+    if step.word == 'EXPIRED' or step.word == 'HEALED' then
+      redis.call('ZREM', due, step.player)
+    end
     if step.word == 'EXPIRED' then
       redis.call('HSET', step.token, 'state', 'EXPIRED')
       redis.call('PEXPIRE', step.token, string.format('%.0f', audit_ms))
       redis.call('PUBLISH', channel, 'ended ' .. step.player .. ' ' .. step.id .. ' ' .. server .. ' EXPIRED')
     elseif step.word == 'REOPENED' then
-      redis.call('HSET', step.token, 'state', 'PENDING', 'last_claimant', step.row[5], 'last_claimant_epoch',
-        step.row[6], 'last_claimed_at', step.row[7] or '', 'last_claim_op', step.row[8] or '', 'last_claim_sig',
+      local reopened = { step.row[8] or '-' }
+      for op in string.gmatch(step.row[10] or '', '[^ ]+') do
+        if #reopened < 4 then
+          reopened[#reopened + 1] = op
+        end
+      end
+      redis.call('HSET', step.token, 'state', 'PENDING', 'reopened', table.concat(reopened, ' '), 'last_claimant', step.row[5], 'last_claimant_epoch',
+        step.row[6] or '', 'last_claimed_at', step.row[7] or '', 'last_claim_op', step.row[8] or '', 'last_claim_sig',
         step.row[9] or '')
       redis.call('HDEL', step.token, 'claimant', 'claimant_epoch', 'claimed_at', 'claim_op', 'claim_sig')
       redis.call('PUBLISH', channel, 'reopened ' .. step.player .. ' ' .. step.id .. ' ' .. server)
     end
-    if step.word == 'EXPIRED' or step.word == 'HEALED' then
-      redis.call('ZREM', due, step.player)
-    elseif step.at then
+    if step.at then
       redis.call('ZADD', due, string.format('%.0f', step.at), step.player)
     end
   end

@@ -35,6 +35,8 @@ pub(super) struct Dispatch {
     proxy: Arc<Proxy>,
     request: Request,
     asked: Vec<NodeId>,
+    /// The operation of every claim of this dispatch: what tells its claims from those of another dispatch of this proxy.
+    claim_op: OperationId,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -48,8 +50,14 @@ impl Dispatch {
         }
         let cancelled = core.stop.child_token();
         proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
-        let mut dispatch =
-            Self { proxy: Arc::clone(proxy), request, asked: Vec::new(), cancelled: cancelled.clone(), exposed: false };
+        let mut dispatch = Self {
+            proxy: Arc::clone(proxy),
+            request,
+            asked: Vec::new(),
+            claim_op: OperationId::fresh(),
+            cancelled: cancelled.clone(),
+            exposed: false,
+        };
         let (reason, detail) = tokio::select! {
             biased;
             () = cancelled.cancelled() => (Reason::Cancelled, "the player went away".to_owned()),
@@ -124,9 +132,8 @@ impl Dispatch {
             Ok(addr) => addr,
             Err(error) => return Step::Next { cool: false, why: error.to_string() },
         };
-        let op = OperationId::fresh();
-        match core.book.claim(&answer.token, claimant, &op).await {
-            Ok(ClaimOutcome::Claimed(_)) => Step::Done(Box::new(self.transfer(answer.token, addr, op))),
+        match core.book.claim(&answer.token, claimant, &self.claim_op).await {
+            Ok(ClaimOutcome::Claimed(_)) => Step::Done(Box::new(self.transfer(answer.token, addr))),
             Ok(ClaimOutcome::Lost) => {
                 Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server))
             }
@@ -178,7 +185,7 @@ impl Dispatch {
         Ok(self.proxy.core.directory.resolve(&token.server).await?.addr.clone())
     }
 
-    fn transfer(&self, token: Token, addr: String, claim_op: OperationId) -> Transfer {
+    fn transfer(&self, token: Token, addr: String) -> Transfer {
         let ends = boot_time_of(&self.proxy.core.store, token.expires_at_ms);
         Transfer {
             player: self.request.player.clone(),
@@ -187,7 +194,7 @@ impl Dispatch {
             addr,
             deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
             token,
-            claim_op,
+            claim_op: self.claim_op.clone(),
         }
     }
 
@@ -199,7 +206,7 @@ impl Dispatch {
         }
         let (player, request) = (&self.request.player, &self.request.id);
         let claimant = self.proxy.claimant();
-        match self.proxy.core.book.cancel(player, request, &claimant, &self.asked).await {
+        match self.proxy.core.book.cancel(player, request, &claimant, Some(&self.claim_op), &self.asked).await {
             Ok(_) => self.exposed = false,
             Err(error) => tracing::debug!(%player, %error, "cancelling goes on in the background"),
         }
@@ -212,7 +219,8 @@ impl Drop for Dispatch {
         self.cancelled.cancel();
         if self.exposed {
             let (player, request) = (self.request.player.clone(), self.request.id.clone());
-            self.proxy.cancel_until_definite(player, request, std::mem::take(&mut self.asked));
+            let (op, asked) = (self.claim_op.clone(), std::mem::take(&mut self.asked));
+            self.proxy.cancel_until_definite(player, request, op, asked);
         }
     }
 }

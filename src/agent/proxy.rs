@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, Player, RequestId};
+use crate::ids::{NodeId, OperationId, Player, RequestId};
 use crate::select::Cooldowns;
 use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, TokenRow};
 
@@ -28,6 +28,8 @@ pub(super) struct Proxy {
     pub cooldowns: Mutex<Cooldowns>,
     /// Requests under way, for [`ProxyAgent::cancel`].
     pub under_way: Mutex<HashMap<(Player, RequestId), CancellationToken>>,
+    /// Transfers that were handed out and whose tokens may still live, by request.
+    pub transfers: Mutex<HashMap<RequestId, Transfer>>,
 }
 
 impl Proxy {
@@ -37,6 +39,19 @@ impl Proxy {
 
     pub fn under_way(&self) -> MutexGuard<'_, HashMap<(Player, RequestId), CancellationToken>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn transfers(&self) -> MutexGuard<'_, HashMap<RequestId, Transfer>> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a transfer for as long as its token can live, for [`ProxyAgent::cancel`].
+    fn remember(&self, request: RequestId, transfer: &Transfer) {
+        let mut transfers = self.transfers();
+        if transfers.len() >= transfers.capacity() {
+            transfers.retain(|_, transfer| transfer.left_ms() > 0);
+        }
+        transfers.insert(request, transfer.clone());
     }
 
     pub fn refusal(&self, reason: Reason, detail: impl Into<String>) -> Refusal {
@@ -49,12 +64,18 @@ impl Proxy {
     }
 
     /// Cancels in the background until the answer is definite, for as long as a token could live.
-    pub fn cancel_until_definite(self: &Arc<Self>, player: Player, request: RequestId, servers: Vec<NodeId>) {
+    pub fn cancel_until_definite(
+        self: &Arc<Self>,
+        player: Player,
+        request: RequestId,
+        op: OperationId,
+        servers: Vec<NodeId>,
+    ) {
         let proxy = Arc::clone(self);
         self.core.tasks.spawn(async move {
             let give_up = Instant::now() + Duration::from_millis(proxy.core.config.tokens.ttl_ms);
             loop {
-                let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), &servers).await;
+                let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await;
                 match outcome {
                     Err(error) if error.is_retryable() && Instant::now() < give_up => {
                         tracing::debug!(%player, %error, "cancelling again");
@@ -94,6 +115,7 @@ impl ProxyAgent {
             core: Arc::clone(agent.core()),
             cooldowns: Mutex::new(Cooldowns::default()),
             under_way: Mutex::new(HashMap::new()),
+            transfers: Mutex::new(HashMap::new()),
         };
         Self { agent, proxy: Arc::new(proxy) }
     }
@@ -110,9 +132,13 @@ impl ProxyAgent {
     ///
     /// Cancel safe: a future that is dropped cancels the request in the background.
     pub async fn dispatch(&self, request: Request) -> Outcome {
+        let id = request.id.clone();
         let outcome = Dispatch::run(&self.proxy, request).await;
         let word = match &outcome {
-            Outcome::Transfer(_) => "transfer",
+            Outcome::Transfer(transfer) => {
+                self.proxy.remember(id, transfer);
+                "transfer"
+            }
             Outcome::Refused(refusal) => refusal.reason.as_str(),
         };
         metrics::counter!("maitred_dispatches_total", "outcome" => word).increment(1);
@@ -143,7 +169,11 @@ impl ProxyAgent {
     /// The player could not be moved: releases the claimed token. `reason` is a word. Answers
     /// [`ReleaseOutcome::Landed`] where the player arrived all the same.
     pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
-        self.proxy.core.book.release_claim(&transfer.token, &self.proxy.claimant(), reason).await
+        self.proxy
+            .core
+            .book
+            .release_claim(&transfer.token, &self.proxy.claimant(), Some(&transfer.claim_op), reason)
+            .await
     }
 
     /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
@@ -153,13 +183,26 @@ impl ProxyAgent {
         if let Some(under_way) = under_way {
             under_way.cancel();
         }
-        let outcome = self.proxy.core.book.cancel(player, request, &self.proxy.claimant(), &[]).await;
+        let transfer = self.proxy.transfers().remove(request);
+        let op = transfer.as_ref().map_or_else(OperationId::fresh, |transfer| transfer.claim_op.clone());
+        let outcome = self.proxy.core.book.cancel(player, request, &self.proxy.claimant(), Some(&op), &[]).await;
         if let Err(error) = &outcome
             && error.is_retryable()
         {
-            self.proxy.cancel_until_definite(player.clone(), request.clone(), Vec::new());
+            self.proxy.cancel_until_definite(player.clone(), request.clone(), op, Vec::new());
         }
-        outcome
+        match (outcome, transfer) {
+            // The request was given the token of another one, which the player had already.
+            (Ok(CancelOutcome::Marked), Some(transfer)) if transfer.token.request != *request => {
+                Ok(match self.failed(&transfer, "cancelled").await? {
+                    ReleaseOutcome::Released => CancelOutcome::Released,
+                    ReleaseOutcome::Landed => CancelOutcome::Landed,
+                    ReleaseOutcome::Lost => CancelOutcome::Lost,
+                    ReleaseOutcome::Ended(_) | ReleaseOutcome::None => CancelOutcome::Marked,
+                })
+            }
+            (outcome, _) => outcome,
+        }
     }
 
     /// A player connects who may have a token already: it is claimed, and they are to be moved. Runs `token/claim`.

@@ -67,7 +67,7 @@ impl RouterAgent {
 
     /// The player could not be moved: releases the claimed token. `reason` is a word.
     pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
-        self.book.release_claim(&transfer.token, &self.claimant(), reason).await
+        self.book.release_claim(&transfer.token, &self.claimant(), Some(&transfer.claim_op), reason).await
     }
 
     fn claimant(&self) -> Claimant {

@@ -92,8 +92,8 @@ pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
 
 fn is_older(entry: &str, now: u64, forget_ms: u64) -> bool {
     entry
-        .rsplit(' ')
-        .next()
+        .split(' ')
+        .nth(1)
         .and_then(|seen| seen.parse::<u64>().ok())
         .is_some_and(|seen| now.saturating_sub(seen) >= forget_ms)
 }

@@ -285,9 +285,15 @@ impl Book {
         })
     }
 
-    /// Releases a token that this proxy holds.
-    pub async fn release_claim(&self, token: &Token, by: &Claimant, reason: &str) -> Result<ReleaseOutcome> {
-        self.release(&token.id, &token.player, &token.server, "claimant", by, reason).await
+    /// Releases a token that this proxy holds by the claim `op`; without one, by whichever claim of its own.
+    pub async fn release_claim(
+        &self,
+        token: &Token,
+        by: &Claimant,
+        op: Option<&OperationId>,
+        reason: &str,
+    ) -> Result<ReleaseOutcome> {
+        self.release(&token.id, &token.player, &token.server, "claimant", by, op, reason).await
     }
 
     /// Releases a token that this backend issued.
@@ -298,16 +304,17 @@ impl Book {
         by: &Claimant,
         reason: &str,
     ) -> Result<ReleaseOutcome> {
-        self.release(id, player, &by.id, "server", by, reason).await
+        self.release(id, player, &by.id, "server", by, None, reason).await
     }
 
     /// Releases any token, for an operator.
     pub async fn release_any(&self, token: &Token, operator: &NodeId, reason: &str) -> Result<ReleaseOutcome> {
         let by = Claimant { id: operator.clone(), epoch: Epoch::NONE };
-        self.release(&token.id, &token.player, &token.server, "operator", &by, reason).await
+        self.release(&token.id, &token.player, &token.server, "operator", &by, None, reason).await
     }
 
     /// Runs `token/release`. `reason` is a word.
+    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
     async fn release(
         &self,
         id: &TokenId,
@@ -315,6 +322,7 @@ impl Book {
         server: &NodeId,
         role: &str,
         by: &Claimant,
+        op: Option<&OperationId>,
         reason: &str,
     ) -> Result<ReleaseOutcome> {
         let keys = self.store.keys();
@@ -326,6 +334,7 @@ impl Book {
                 .arg(role)
                 .arg(by.id.as_str())
                 .arg(by.epoch.0)
+                .arg(op.map_or("", OperationId::as_str))
                 .arg(reason)
                 .arg(self.options.audit_ms)
                 .arg(keys.token_events());
@@ -342,13 +351,15 @@ impl Book {
         })
     }
 
-    /// Marks a request as cancelled, so that no later issue of it succeeds, and releases its live token. `servers` are
-    /// those that were asked. Runs `token/cancel`.
+    /// Marks a request as cancelled, so that no later issue of it succeeds, and releases its live token: a PENDING one, or
+    /// one that `by` holds by the claim `op` (without one, by whichever claim of its own). `servers` are those that were
+    /// asked. Runs `token/cancel`.
     pub async fn cancel(
         &self,
         player: &Player,
         request: &RequestId,
         by: &Claimant,
+        op: Option<&OperationId>,
         servers: &[NodeId],
     ) -> Result<CancelOutcome> {
         let mut others: BTreeSet<NodeId> = servers.iter().take(OTHERS_MAX - 1).cloned().collect();
@@ -361,6 +372,7 @@ impl Book {
                 .arg(request.as_str())
                 .arg(by.id.as_str())
                 .arg(by.epoch.0)
+                .arg(op.map_or("", OperationId::as_str))
                 .arg(self.options.audit_ms)
                 .arg(keys.token_events());
             for server in &others {

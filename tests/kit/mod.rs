@@ -131,7 +131,8 @@ pub async fn roles_of(conn: &mut MultiplexedConnection) -> Vec<String> {
 pub async fn epoch_entry(conn: &mut MultiplexedConnection, id: &str) -> Option<(u64, u64)> {
     let text: Option<String> = ask(conn, &["HGET", &key("epochs"), id]).await;
     let text = text?;
-    let (epoch, seen) = text.split_once(' ').unwrap();
+    let words: Vec<&str> = text.split(' ').collect();
+    let &[epoch, seen, _incarnation] = words.as_slice() else { panic!("{text}") };
     Some((epoch.parse().unwrap(), seen.parse().unwrap()))
 }
 

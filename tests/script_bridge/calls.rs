@@ -216,8 +216,13 @@ impl Token {
     }
 
     pub fn release(&self, by: &str, name: &str, epoch: u64) -> Ready {
+        self.release_of(by, name, epoch, "")
+    }
+
+    /// `op` is the claim that is given up; empty for any of the claimant's.
+    pub fn release_of(&self, by: &str, name: &str, epoch: u64, op: &str) -> Ready {
         let keys = keys([format!("token:{}", self.player), format!("due:{}", self.server), "due".into()]);
-        let mut args = texts([self.id, self.player, self.server, by, name, &epoch.to_string(), "asked"]);
+        let mut args = texts([self.id, self.player, self.server, by, name, &epoch.to_string(), op, "asked"]);
         args.extend([AUDIT_MS.to_string(), key("events:token")]);
         Ready(&scripts::TOKEN_RELEASE, keys, args)
     }
@@ -226,7 +231,7 @@ impl Token {
 pub fn cancel(player: &str, request: &str, by: &str, epoch: u64, servers: &[&str]) -> Ready {
     let mut all = keys([format!("token:{player}"), "due".into()]);
     all.extend(servers.iter().map(|server| key(format!("due:{server}"))));
-    let mut args = texts([player, request, by, &epoch.to_string()]);
+    let mut args = texts([player, request, by, &epoch.to_string(), ""]);
     args.extend([AUDIT_MS.to_string(), key("events:token")]);
     args.extend(servers.iter().map(|server| (*server).to_owned()));
     Ready(&scripts::TOKEN_CANCEL, all, args)

@@ -28,7 +28,7 @@ enum KeyArgs {
 }
 
 /// STO-4: the commands that a script may call, and where their keys stand.
-const COMMANDS: [(&str, Effect, KeyArgs); 17] = [
+const COMMANDS: [(&str, Effect, KeyArgs); 18] = [
     ("DEL", Effect::Write, KeyArgs::All),
     ("EXISTS", Effect::Read, KeyArgs::All),
     ("HDEL", Effect::Write, KeyArgs::First),
@@ -40,6 +40,7 @@ const COMMANDS: [(&str, Effect, KeyArgs); 17] = [
     ("PTTL", Effect::Read, KeyArgs::First),
     ("PUBLISH", Effect::Publish, KeyArgs::None),
     ("SADD", Effect::Write, KeyArgs::First),
+    ("SCARD", Effect::Read, KeyArgs::First),
     ("SMEMBERS", Effect::Read, KeyArgs::First),
     ("SREM", Effect::Write, KeyArgs::First),
     ("TIME", Effect::Read, KeyArgs::None),

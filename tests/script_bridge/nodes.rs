@@ -54,7 +54,7 @@ fn sto_4_node_join() {
     assert_eq!(moved.join(0, "", "proxy").run(&mut twin)[0], "JOINED");
     assert_eq!(twin.look(["SMEMBERS", &key("roles")]), Reply::Array(vec![bulk("backend")]), "STO-16");
 
-    let skewed = Node { sent_at: Some(now - 60_000), ..moved };
+    let skewed = Node { sent_at: Some(now - 60_000), epoch: moved.epoch + 1, ..moved };
     assert_eq!(skewed.join(0, "", "backend").run(&mut twin)[0], "SKEW");
     twin.covered(&scripts::NODE_JOIN);
 }

@@ -209,7 +209,7 @@ impl World {
         let (told, want) = match *op {
             Op::ReleaseClaim { proxy, .. } => {
                 let who = self.members[proxy].who.clone();
-                let told = self.members[proxy].book.release_claim(&token, &who, "full").await;
+                let told = self.members[proxy].book.release_claim(&token, &who, None, "full").await;
                 let want = self.oracle.release(id, name, |entry| {
                     entry.claim.as_ref().is_some_and(|claim| claim.by == who.id.as_str() && claim.epoch == who.epoch.0)
                 });

@@ -116,7 +116,7 @@ impl World {
             Op::Cancel { proxy, player, request: number } => {
                 let (name, player) = (request(&format!("r{number}")), self.players[player].clone());
                 let who = self.members[proxy].who.clone();
-                let told = say(&self.members[proxy].book.cancel(&player, &name, &who, &[]).await);
+                let told = say(&self.members[proxy].book.cancel(&player, &name, &who, None, &[]).await);
                 let want = self.oracle.cancel(player.as_str(), name.as_str(), (who.id.as_str(), who.epoch.0));
                 answered("cancel", &told, &want)
             }

@@ -115,9 +115,9 @@ async fn tok_5_a_release_or_cancel_whose_reply_is_lost_gives_the_same_answer() {
         let script = if round % 2 == 0 { &scripts::TOKEN_RELEASE } else { &scripts::TOKEN_CANCEL };
         let dropped = wired.loses_the_next(script);
         let said = if round % 2 == 0 {
-            say(&a.book.release_claim(&token, &a.who, "full").await)
+            say(&a.book.release_claim(&token, &a.who, None, "full").await)
         } else {
-            say(&a.book.cancel(&token.player, &token.request, &a.who, std::slice::from_ref(&token.server)).await)
+            say(&a.book.cancel(&token.player, &token.request, &a.who, None, std::slice::from_ref(&token.server)).await)
         };
         assert_eq!(said, "Released", "round {round}");
         wired.lost_one(script, dropped);

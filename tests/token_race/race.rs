@@ -197,7 +197,7 @@ async fn tok_5_a_consume_and_a_release_never_both_win() {
         let release = tokio::spawn({
             let (a, token) = (Arc::clone(&a), token.clone());
             let who = Claimant { ..a.who.clone() };
-            async move { a.book.release_claim(&token, &who, "timeout").await }
+            async move { a.book.release_claim(&token, &who, None, "timeout").await }
         });
         let (consume, release) = (say(&consume.await.unwrap()), say(&release.await.unwrap()));
         match (consume.as_str(), release.as_str()) {

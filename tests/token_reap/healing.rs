@@ -60,7 +60,7 @@ async fn sto_16_the_sweep_heals_what_stands_for_no_token() {
     b2.issued(&player("elsewhere"), &request("r"), 1).await;
     let ended = b1.issued(&player("ended"), &request("r"), 1).await;
     assert_eq!(say(&b1.book.release_own(&ended.id, &ended.player, &b1.who, "x").await), "Released");
-    let marked = a.book.cancel(&player("marked"), &request("r"), &a.who, &[]).await;
+    let marked = a.book.cancel(&player("marked"), &request("r"), &a.who, None, &[]).await;
     assert_eq!(say(&marked), "Marked");
     for name in ["gone", "elsewhere", "ended", "marked"] {
         let _: () = raw.zadd(bench.key("due:b1"), name, 1).await.unwrap();
@@ -90,9 +90,9 @@ async fn everything(bench: &Bench) {
         assert_eq!(say(&a.claim(&token).await), "Claimed");
         match name {
             "consumed" => assert_eq!(say(&b1.consume(&token).await), "Consumed"),
-            "released" => assert_eq!(say(&a.book.release_claim(&token, &a.who, "full").await), "Released"),
+            "released" => assert_eq!(say(&a.book.release_claim(&token, &a.who, None, "full").await), "Released"),
             "cancelled" => {
-                assert_eq!(say(&a.book.cancel(&token.player, &r, &a.who, &[]).await), "Released");
+                assert_eq!(say(&a.book.cancel(&token.player, &r, &a.who, None, &[]).await), "Released");
             }
             _ => {}
         }
@@ -100,8 +100,8 @@ async fn everything(bench: &Bench) {
     b1.issued(&player("moved"), &r, 1).await;
     b2.issued(&player("moved"), &r, 2).await;
     b1.issued(&player("marked-too"), &r, 1).await;
-    assert_eq!(say(&a.book.cancel(&player("marked-too"), &request("other"), &a.who, &[]).await), "Marked");
-    assert_eq!(say(&a.book.cancel(&player("marked"), &r, &a.who, &[]).await), "Marked");
+    assert_eq!(say(&a.book.cancel(&player("marked-too"), &request("other"), &a.who, None, &[]).await), "Marked");
+    assert_eq!(say(&a.book.cancel(&player("marked"), &r, &a.who, None, &[]).await), "Marked");
 }
 
 // STO-16, TOK-10: after the time of the tokens, one sweep and the audit time nothing of them is left.

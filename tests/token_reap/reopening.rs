@@ -194,7 +194,7 @@ async fn r_13_arrival_decides_over_a_claim_that_was_reopened() {
         let consumed = scene.b1.book.consume(&token.id, &token.player, &scene.b1.who, &op).await;
         assert_eq!(say(&consumed), "Consumed");
         for proxy in [&scene.a, &scene.b] {
-            assert_eq!(say(&proxy.book.release_claim(&token, &proxy.who, "late").await), "Landed");
+            assert_eq!(say(&proxy.book.release_claim(&token, &proxy.who, None, "late").await), "Landed");
         }
     }
 }

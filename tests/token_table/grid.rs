@@ -63,7 +63,7 @@ impl Grid {
     }
 
     async fn cancel(&self, by: &Member, request: &RequestId) -> String {
-        say(&by.book.cancel(&self.alice, request, &by.who, &[]).await)
+        say(&by.book.cancel(&self.alice, request, &by.who, None, &[]).await)
     }
 
     async fn reap(&self) -> String {
@@ -182,7 +182,7 @@ impl Grid {
             }
             ["release", proxy @ ("A" | "B")] => {
                 let (member, who) = self.proxy(proxy);
-                say(&member.book.release_claim(&cast.t, &who, "full").await)
+                say(&member.book.release_claim(&cast.t, &who, None, "full").await)
             }
             ["release", server] => {
                 let (member, who) = self.server(server);

@@ -40,7 +40,7 @@ async fn r_31_keys_of_a_server_in_the_row_are_asked_for_once() {
     for (asked, calls) in [(vec![], 2), (vec![b1.who.id.clone(), b2.who.id.clone()], 1)] {
         b1.issued(&alice, &r, 1).await;
         wire.reset_counts();
-        assert_eq!(say(&a.book.cancel(&alice, &r, &a.who, &asked).await), "Released");
+        assert_eq!(say(&a.book.cancel(&alice, &r, &a.who, None, &asked).await), "Released");
         assert_eq!(wire.count(&cancel), calls);
         assert!(bench.due_servers().await.is_empty());
         bench.clear_tokens().await;
@@ -52,7 +52,7 @@ async fn r_31_keys_of_a_server_in_the_row_are_asked_for_once() {
     let mut order = b2.order(&alice, &r, 2);
     order.earlier = many.clone();
     assert_eq!(say(&b2.book.issue(&b2.who, &mut order).await), "Issued");
-    assert_eq!(say(&a.book.cancel(&alice, &r, &a.who, &many).await), "Released");
+    assert_eq!(say(&a.book.cancel(&alice, &r, &a.who, None, &many).await), "Released");
 }
 
 // new control entries cost one more call and one read, once a process.

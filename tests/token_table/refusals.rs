@@ -125,8 +125,8 @@ async fn r_32_a_kill_switch_stops_issue_and_claim_and_lets_the_rest_end_well() {
     assert_eq!(issue(&b1, "new").await, "KillSwitch(fleet)");
     assert_eq!(say(&a.claim(&pending).await), "KillSwitch(fleet)");
     assert_eq!(say(&b1.consume(&claimed[0]).await), "Consumed");
-    assert_eq!(say(&a.book.release_claim(&claimed[1], &a.who, "x").await), "Released");
-    let cancelled = a.book.cancel(&claimed[2].player, &request("r"), &a.who, &[]).await;
+    assert_eq!(say(&a.book.release_claim(&claimed[1], &a.who, None, "x").await), "Released");
+    let cancelled = a.book.cancel(&claimed[2].player, &request("r"), &a.who, None, &[]).await;
     assert_eq!(say(&cancelled), "Released");
     put(KILL, "off").await;
     assert_eq!(issue(&b1, "new").await, "Issued");
@@ -225,5 +225,5 @@ async fn tok_3_a_router_claims_with_epoch_0() {
     assert_eq!(say(&book.claim(&token, &router, &OperationId::fresh()).await), "Lost");
     let row = book.find(&player("alice")).await.unwrap().unwrap();
     assert_eq!(row.claim.unwrap().claimant_epoch, Epoch::NONE);
-    assert_eq!(say(&book.release_claim(&token, &router, "full").await), "Released");
+    assert_eq!(say(&book.release_claim(&token, &router, None, "full").await), "Released");
 }

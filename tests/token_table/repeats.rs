@@ -26,7 +26,7 @@ async fn sto_10_ended_tokens_are_remembered_until_the_fifth_later_one() {
             "CONSUMED" => {
                 assert_eq!(say(&b1.book.consume(&token.id, &alice, &b1.who, &consume_op).await), "Consumed");
             }
-            "RELEASED" => assert_eq!(say(&a.book.release_claim(&token, &a.who, "full").await), "Released"),
+            "RELEASED" => assert_eq!(say(&a.book.release_claim(&token, &a.who, None, "full").await), "Released"),
             _ => bench.age(bench.times.ttl_ms).await,
         }
         let (again, another, released, cancelled) = match ended {
@@ -43,7 +43,7 @@ async fn sto_10_ended_tokens_are_remembered_until_the_fifth_later_one() {
             let consume = b1.book.consume(&token.id, &alice, &b1.who, &consume_op).await;
             assert_eq!(say(&consume), want(again), "{what}");
             assert_eq!(say(&b1.consume(&token).await), want(another), "{what}");
-            assert_eq!(say(&a.book.release_claim(&token, &a.who, "full").await), want(released), "{what}");
+            assert_eq!(say(&a.book.release_claim(&token, &a.who, None, "full").await), want(released), "{what}");
             let claim = a.book.claim(&token, &a.who, &claim_op).await;
             assert_eq!(say(&claim), want(&format!("Ended({ended})")), "{what}");
             if !forgotten {
@@ -57,7 +57,7 @@ async fn sto_10_ended_tokens_are_remembered_until_the_fifth_later_one() {
                 let mut lower = b1.order(&alice, &request("r1"), 3);
                 assert_eq!(say(&b1.book.issue(&b1.who, &mut lower).await), "Attempt", "{what}");
                 if later == 4 {
-                    let cancel = a.book.cancel(&alice, &request("r1"), &a.who, &[]).await;
+                    let cancel = a.book.cancel(&alice, &request("r1"), &a.who, None, &[]).await;
                     assert_eq!(say(&cancel), cancelled, "{what}: whoever gives up learns that the player landed");
                 }
             }
@@ -74,7 +74,7 @@ async fn r_15_a_cancelled_request_is_never_issued_again() {
     let b2 = bench.join("b2", Role::backend()).await;
     let a = bench.join("A", Role::proxy()).await;
     let alice = player("alice");
-    let cancel = async |name: &str| say(&a.book.cancel(&alice, &request(name), &a.who, &[]).await);
+    let cancel = async |name: &str| say(&a.book.cancel(&alice, &request(name), &a.who, None, &[]).await);
     let issue = async |member: &crate::tokens_common::Member, name: &str, attempt: u32| {
         say(&member.book.issue(&member.who, &mut member.order(&alice, &request(name), attempt)).await)
     };
