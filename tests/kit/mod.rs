@@ -132,7 +132,7 @@ pub async fn epoch_entry(conn: &mut MultiplexedConnection, id: &str) -> Option<(
     let text: Option<String> = ask(conn, &["HGET", &key("epochs"), id]).await;
     let text = text?;
     let words: Vec<&str> = text.split(' ').collect();
-    let &[epoch, seen, _incarnation] = words.as_slice() else { panic!("{text}") };
+    let &[epoch, seen, ..] = words.as_slice() else { panic!("{text}") };
     Some((epoch.parse().unwrap(), seen.parse().unwrap()))
 }
 
