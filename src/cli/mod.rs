@@ -8,6 +8,7 @@ mod context;
 mod demo;
 mod node;
 mod nodes;
+mod private_store;
 mod reap;
 mod scripts;
 mod tokens;
