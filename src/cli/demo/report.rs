@@ -179,10 +179,7 @@ impl Evidence {
             equal("players who landed twice", sum.landed_twice, 0),
             equal("players lost", sum.lost, 0),
             equal("places handed to two players", self.shared_places(), 0),
-            equal("places promised, and where they went", accounted, sum.places_promised).with(format!(
-                "{} = {landings} landed + {} returned + {promised} still promised",
-                sum.places_promised, sum.places_returned
-            )),
+            equal("places promised that landed or came home", accounted, sum.places_promised),
             equal("places leaked", sum.places_leaked, 0),
             equal("used tokens that the store calls CONSUMED", self.consumed(), landings),
             equal("tokens still open in the store", open, 0),
@@ -190,10 +187,7 @@ impl Evidence {
             least("claims that the dead proxy left", left, 1),
             least("claims reopened by the reaper", sum.reanimated, 1),
             least("left claims finished by the other proxy", ends.finished, 1),
-            equal("left claims that came to an end", left - ends.stuck, left).with(format!(
-                "{} finished by the other, {} arrived by themselves, {} places home",
-                ends.finished, ends.arrived, ends.home
-            )),
+            equal("left claims that came to an end", left - ends.stuck, left),
             equal("things unheard or not believed", unheard, 0),
         ]
     }
@@ -212,15 +206,7 @@ impl Evidence {
             ]);
         }
         grid.print();
-        let refused: Vec<String> =
-            self.counts.refused.iter().map(|(reason, times)| format!("{times} {reason}")).collect();
-        line(&format!(
-            "On the way: {} changes to the other proxy; {} players came back after their place had expired; refused and \
-             asked again: {}.",
-            self.counts.reconnects,
-            self.counts.vanished,
-            if refused.is_empty() { "nobody".to_owned() } else { refused.join(", ") },
-        ));
+        self.details();
         for odd in &self.counts.odd_lines {
             line(&format!("odd: {odd}"));
         }
@@ -229,6 +215,29 @@ impl Evidence {
         let seconds = self.elapsed.as_secs_f64();
         line(&format!("{verdict}, in {seconds:.1} s on {} {}.", self.info.name, self.info.version));
         ok
+    }
+
+    /// What stands behind the numbers.
+    fn details(&self) {
+        let (sum, ends) = (self.summary(false), self.ends());
+        line(&format!(
+            "Places: {} promised, {} used, {} returned; {} of the returned ran out because nobody came or said so.",
+            sum.places_promised,
+            self.landings().count(),
+            sum.places_returned,
+            self.counts.vanished
+        ));
+        line(&format!(
+            "Claims of the dead proxy: {} finished by the other, {} players arrived by themselves, {} places came home.",
+            ends.finished, ends.arrived, ends.home
+        ));
+        let refused: Vec<String> =
+            self.counts.refused.iter().map(|(reason, times)| format!("{times} {reason}")).collect();
+        line(&format!(
+            "On the way: {} changes to the other proxy; refused and asked again: {}.",
+            self.counts.reconnects,
+            if refused.is_empty() { "nobody".to_owned() } else { refused.join(", ") },
+        ));
     }
 
     /// The same for programs.
@@ -242,14 +251,6 @@ impl Evidence {
         let failed = self.checks().into_iter().filter(|check| !check.ok);
         let lines = failed.map(|check| format!("{}: {}, wanted {}", check.what, check.counted, check.wanted));
         lines.chain(self.counts.odd_lines.iter().map(|odd| format!("odd: {odd}"))).collect()
-    }
-}
-
-impl Check {
-    /// With more to read than the number.
-    fn with(mut self, counted: String) -> Self {
-        self.counted = counted;
-        self
     }
 }
 
@@ -339,7 +340,7 @@ mod tests {
                 e.counts.landed.remove("alice");
             }),
             ("two players", |e| e.counts.landed.get_mut("bob").expect("bob")[0].place.1 = 1),
-            ("where they went", |e| {
+            ("came home", |e| {
                 e.counts.returned.insert("b1".to_owned(), 0);
             }),
             ("leaked", |e| e.homes[0].free = Some(2)),

@@ -158,6 +158,7 @@ impl Stage {
         let (world, guests, in_flight) = self.world(players);
         self.say(&format!("{players} players ask for a place, half of them at each proxy, {in_flight} at a time."));
         let bar = view::progress(u64::try_from(players).unwrap_or(u64::MAX), "landed");
+        bar.enable_steady_tick(Duration::from_millis(200));
         let mut owned = JoinSet::new();
         owned.spawn(show(bar.clone(), self.tally.clone()));
         let holding = guests.iter().filter(|guest| holds(guest)).count();
