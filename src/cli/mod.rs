@@ -9,6 +9,7 @@ mod demo;
 mod kill;
 mod node;
 mod nodes;
+mod private_store;
 mod reap;
 mod scripts;
 mod tokens;

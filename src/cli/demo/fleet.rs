@@ -1,0 +1,259 @@
+use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::tally::Tally;
+use crate::cli::Failure;
+
+/// Lines that may wait for a node to read them.
+const LINES_MAX: usize = 4_096;
+/// Longest wait for a node's answer to one line.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// Longest time until a node is a member of the fleet.
+const READY_MAX: Duration = Duration::from_secs(20);
+/// Longest wait for a process that got SIGKILL.
+const END_MAX: Duration = Duration::from_secs(2);
+/// Last bytes of a node's log that are shown when something fails.
+const LOG_SHOWN: usize = 2_000;
+
+/// What every node is started with.
+pub(super) struct Launch<'a> {
+    pub store: &'a str,
+    pub config: &'a Path,
+    pub dir: &'a Path,
+    /// Handed over by the environment, never in the arguments that other users can list.
+    pub secret: &'a str,
+}
+
+/// The node went away before it answered, or did not answer in time.
+#[derive(Debug)]
+pub(super) struct NoAnswer;
+
+type Pending = Mutex<HashMap<String, oneshot::Sender<Value>>>;
+
+/// One `maitred node` process. Dropping it kills it.
+pub(super) struct Member {
+    pub id: String,
+    child: Mutex<Option<Child>>,
+    input: mpsc::Sender<String>,
+    pending: Arc<Pending>,
+    next: AtomicU64,
+    ready: CancellationToken,
+    gone: CancellationToken,
+    log: PathBuf,
+}
+
+impl Member {
+    /// Starts the process; `port` only makes its address differ, nobody listens there.
+    pub fn spawn(launch: &Launch<'_>, id: &str, role: &str, port: u16, tally: &Tally) -> Result<Arc<Self>, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::io(&format!("starting {id}"), error);
+        let program = std::env::current_exe().map_err(|error| failed(&error))?;
+        let log = launch.dir.join(format!("{id}.log"));
+        let stderr = std::fs::File::create(&log).map_err(|error| failed(&error))?;
+        let mut command = Command::new(program);
+        command.args(["node", "--id", id, "--role", role, "--addr", &format!("127.0.0.1:{port}")]);
+        command.args(["--store", launch.store]).arg("--config").arg(launch.config);
+        // What is set for a fleet of the operator's must not reach into this one.
+        for name in ["MAITRED_STORE", "MAITRED_ZONE", "MAITRED_NODE_ID", "MAITRED_SECRET_ALSO"] {
+            command.env_remove(name);
+        }
+        command.env("MAITRED_SECRET", launch.secret);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(&"its pipes are missing"));
+        };
+        let (input, lines) = mpsc::channel(LINES_MAX);
+        let member = Arc::new(Self {
+            id: id.to_owned(),
+            child: Mutex::new(Some(child)),
+            input,
+            pending: Arc::default(),
+            next: AtomicU64::new(1),
+            ready: CancellationToken::new(),
+            gone: CancellationToken::new(),
+            log,
+        });
+        // Both end with the process.
+        tokio::spawn(write(stdin, lines));
+        let hearing = Hearing {
+            id: member.id.clone(),
+            pending: Arc::clone(&member.pending),
+            ready: member.ready.clone(),
+            gone: member.gone.clone(),
+            tally: tally.clone(),
+        };
+        tokio::spawn(hearing.read(stdout));
+        Ok(member)
+    }
+
+    /// Waits until the node says that it is ready.
+    pub async fn ready(&self) -> Result<(), Failure> {
+        tokio::select! {
+            () = self.ready.cancelled() => Ok(()),
+            () = self.gone.cancelled() => Err(Failure::Io(format!("{} ended at its start", self.id))),
+            () = tokio::time::sleep(READY_MAX) => {
+                Err(Failure::Io(format!("{} was not ready within {} s", self.id, READY_MAX.as_secs())))
+            }
+        }
+    }
+
+    /// Ends when the process is gone.
+    pub async fn gone(&self) {
+        self.gone.cancelled().await;
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone.is_cancelled()
+    }
+
+    /// An id for a line that has not been used here.
+    pub fn fresh_id(&self) -> String {
+        format!("{}.{}", self.id, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sends a line and waits for its answer.
+    pub async fn ask(&self, line: Value) -> Result<Value, NoAnswer> {
+        self.ask_as(self.fresh_id(), line).await
+    }
+
+    /// Sends a line under an id of the caller's and waits for its answer.
+    pub async fn ask_as(&self, id: String, mut line: Value) -> Result<Value, NoAnswer> {
+        line["id"] = json!(id);
+        let (answer, answered) = oneshot::channel();
+        self.pending().insert(id.clone(), answer);
+        let asked = async {
+            self.input.send(line.to_string()).await.map_err(|_| NoAnswer)?;
+            answered.await.map_err(|_| NoAnswer)
+        };
+        let outcome = tokio::select! {
+            () = self.gone.cancelled() => Err(NoAnswer),
+            answer = timeout(ANSWER_MAX, asked) => answer.unwrap_or(Err(NoAnswer)),
+        };
+        if outcome.is_err() {
+            self.pending().remove(&id);
+        }
+        outcome
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<String, oneshot::Sender<Value>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the process with SIGKILL and waits for it. True where that signal is what ended it.
+    pub async fn kill(&self) -> Result<bool, Failure> {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut child) = child else { return Ok(false) };
+        let failed = |error: &dyn std::fmt::Display| Failure::io(&format!("killing {}", self.id), error);
+        child.start_kill().map_err(|error| failed(&error))?;
+        let status = child.wait().await.map_err(|error| failed(&error))?;
+        self.gone.cancel();
+        // 9 is SIGKILL on every system.
+        Ok(status.signal() == Some(9))
+    }
+
+    /// Sends SIGKILL, and waits for a moment until the process is gone.
+    fn end(&self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(child) = child.as_mut() else { return };
+        // Fails only where it has ended already.
+        let _ = child.start_kill();
+        let end = Instant::now() + END_MAX;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The end of what it wrote to stderr.
+    pub fn log_tail(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let tail = bytes.get(bytes.len().saturating_sub(LOG_SHOWN)..).unwrap_or_default();
+        String::from_utf8_lossy(tail).trim().to_owned()
+    }
+}
+
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<String>) {
+    while let Some(mut line) = lines.recv().await {
+        line.push('\n');
+        if stdin.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// All processes of the fleet. They end with it, however the demo ends.
+#[derive(Default)]
+pub(super) struct Fleet {
+    pub proxies: Vec<Arc<Member>>,
+    pub backends: Vec<Arc<Member>>,
+}
+
+impl Fleet {
+    pub fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.proxies.iter().chain(&self.backends)
+    }
+
+    /// What the processes wrote to stderr, for people to read when something failed.
+    pub fn logs(&self) -> String {
+        let tails = self.members().map(|member| (&member.id, member.log_tail())).filter(|(_, tail)| !tail.is_empty());
+        tails.map(|(id, tail)| format!("--- {id} ---\n{tail}\n")).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.members().for_each(|member| member.end());
+    }
+}
+
+/// The reading end of a member.
+struct Hearing {
+    id: String,
+    pending: Arc<Pending>,
+    ready: CancellationToken,
+    gone: CancellationToken,
+    tally: Tally,
+}
+
+impl Hearing {
+    async fn read(self, stdout: ChildStdout) {
+        let mut lines = BufReader::new(stdout).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            match serde_json::from_str::<Value>(&line) {
+                Ok(value) => self.take(value),
+                Err(_) => self.tally.odd(format!("{} said what is no JSON: {line}", self.id)),
+            }
+        }
+        self.gone.cancel();
+    }
+
+    fn take(&self, value: Value) {
+        if let Some(event) = value.get("event").and_then(Value::as_str) {
+            if event == "ready" {
+                self.ready.cancel();
+            }
+            self.tally.event(&self.id, event, &value);
+            return;
+        }
+        let Some(id) = value.get("id").and_then(Value::as_str) else {
+            self.tally.odd(format!("{} answered nobody: {value}", self.id));
+            return;
+        };
+        let waiting = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        // Nobody waits any more for an answer that came too late.
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(value);
+        }
+    }
+}
