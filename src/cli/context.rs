@@ -7,7 +7,7 @@ use crate::agent::config::{Config, SecretUrl};
 use crate::envelope::Keyring;
 use crate::error::Result;
 use crate::ids::Zone;
-use crate::node::Control;
+use crate::node::{Control, LivenessLimits};
 use crate::store::{Store, Trust};
 use crate::token::Book;
 
@@ -77,15 +77,52 @@ impl Context {
 
     /// The store, connected, with every script loaded and compared.
     pub async fn store(&self) -> Result<Store> {
-        Store::open(self.config.zone.clone(), Setup::store_options(&self.config)?).await
+        let store = self.unprepared_store().await?;
+        store.prepare().await?;
+        Ok(store)
+    }
+
+    /// The store, connected, without its scripts and clock.
+    pub async fn unprepared_store(&self) -> Result<Store> {
+        let store = Store::new(self.config.zone.clone(), Setup::store_options(&self.config)?)?;
+        store.connect().await?;
+        Ok(store)
+    }
+
+    /// The store and the fleet's keys. Without a usable secret no store is asked.
+    pub async fn fleet(&self) -> Result<(Store, Trust)> {
+        let trust = self.trust()?;
+        Ok((self.store().await?, trust))
     }
 
     /// The reservation book, with the control entries read.
     pub async fn book(&self) -> Result<Book> {
-        let trust = self.trust()?;
-        let store = self.store().await?;
+        let (store, trust) = self.fleet().await?;
         let control = Control::default();
         control.refresh(&store, &trust).await?;
-        Ok(Book::new(store, trust, control, Setup::book_options(&self.config)))
+        Ok(self.book_of(&store, &trust, control))
+    }
+
+    /// The reservation book over a store that is connected.
+    pub fn book_of(&self, store: &Store, trust: &Trust, control: Control) -> Book {
+        Book::new(store.clone(), trust.clone(), control, Setup::book_options(&self.config))
+    }
+
+    /// The limits of the liveness states.
+    pub fn limits(&self) -> LivenessLimits {
+        let directory = &self.config.directory;
+        LivenessLimits {
+            suspect_ms: directory.suspect_ms,
+            offline_ms: directory.offline_ms,
+            removed_ms: directory.removed_ms,
+        }
+    }
+
+    /// What to do about a store that does not answer. Without user and password.
+    pub fn store_hint(&self) -> String {
+        let url = self.config.store.url.as_ref().map_or_else(|| DEFAULT_STORE.to_owned(), ToString::to_string);
+        format!(
+            "is a store up at {url}? --store, MAITRED_STORE or the config's store.url say where it is; the command can be given again"
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! The `maitred` command: one file a subcommand, [`view`] for what people and programs read.
+//! The `maitred` command: one file a subcommand, `view` for what people and programs read.
 //!
 //! Exit codes: 0 done; 1 the store, the fleet or a check said no; 2 wrong usage, config or secret.
 
@@ -6,12 +6,14 @@ mod bench;
 mod config_cmd;
 mod context;
 mod demo;
+mod doubt;
 mod kill;
 mod node;
 mod nodes;
 mod private_store;
 mod reap;
 mod scripts;
+mod span;
 mod tokens;
 mod view;
 
@@ -22,9 +24,14 @@ use clap::{Parser, Subcommand};
 use crate::error::{Class, Error};
 use context::{Context, Globals};
 
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 the store, the fleet or a check said no; 2 wrong usage, config or secret. The secret is read from \
+MAITRED_SECRET, or from the variable that the config names. MAITRED_LOG sets what is logged on stderr, NO_COLOR switches \
+colours off.";
+
 /// The coordination layer of game fleets.
 #[derive(Debug, Parser)]
-#[command(name = "maitred", version, about, max_term_width = 100)]
+#[command(name = "maitred", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
     globals: Globals,
@@ -61,6 +68,8 @@ pub(crate) enum Failure {
     Error(Error),
     /// A check failed; its output says what.
     Check,
+    /// The input is not valid; the output says what.
+    Invalid,
     /// Wrong usage beyond what the argument parser sees.
     Usage(String),
     /// Something of this machine: a file, a process, a terminal.
@@ -85,10 +94,18 @@ impl Failure {
         Self::Io(format!("{doing}: {error}"))
     }
 
+    /// Says where the store was looked for, where it did not answer.
+    fn at(self, context: &Context) -> Self {
+        match self {
+            Self::Error(error @ Error::Unreachable { .. }) => Self::Io(format!("{error}; {}", context.store_hint())),
+            other => other,
+        }
+    }
+
     fn code(&self) -> u8 {
         match self {
             Self::Error(error) if matches!(error.class(), Class::Caller) => 2,
-            Self::Usage(_) => 2,
+            Self::Usage(_) | Self::Invalid => 2,
             Self::Error(_) | Self::Check | Self::Io(_) => 1,
         }
     }
@@ -97,7 +114,7 @@ impl Failure {
         match self {
             Self::Error(error) => Some(error.to_string()),
             Self::Usage(text) | Self::Io(text) => Some(text.clone()),
-            Self::Check => None,
+            Self::Check | Self::Invalid => None,
         }
     }
 }
@@ -131,7 +148,7 @@ pub fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> Result<(), Failure> {
     let context = Context::new(arguments.globals)?;
-    match arguments.command {
+    let outcome = match arguments.command {
         Command::Demo(options) => demo::run(&context, options).await,
         Command::Node(options) => node::run(&context, options).await,
         Command::Reap(options) => reap::run(&context, options).await,
@@ -141,5 +158,6 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
-    }
+    };
+    outcome.map_err(|failure| failure.at(&context))
 }

@@ -1,12 +1,335 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use clap::Args;
+use serde::Serialize;
+
+use crate::error::{Class, Result};
+use crate::ids::{Epoch, NodeId, Region, Role, ServiceName};
+use crate::node::roster::{self, Roster};
+use crate::node::{Control, ControlEntry, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState};
+use crate::store::{Key, Store, Trust};
 
 use super::Failure;
 use super::context::Context;
+use super::doubt::{self, Doubts};
+use super::span::{self, Stop};
+use super::view::{self, Grid, Tone};
+
+const JSON_HELP: &str = "\
+Liveness goes by the age of the last beat on the store's clock and the directory limits of the config. `gone` is an id on \
+a roster whose row is no more: it stopped without saying goodbye.
+
+With --json one object: zone, as_of (store ms), kill (the fleet's switch: on, by, at), nodes (id, role, addr, liveness, \
+age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, services, \
+build, labels, epoch, seq, sent_at, load), gone (id, role, last_beat_at, age_ms), not_believed (count, reasons, rows), \
+control_not_believed. With --watch one such line a round.";
 
 /// Options of this command.
 #[derive(Debug, Args)]
-pub(super) struct Options {}
+#[command(after_help = JSON_HELP)]
+pub(super) struct Options {
+    /// Only the roster of this role
+    #[arg(long, value_name = "ROLE")]
+    role: Option<Role>,
+    /// Show again every so many seconds (2 unless said), until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = span::parse_seconds)]
+    watch: Option<Duration>,
+}
 
-pub(super) async fn run(_context: &Context, _options: Options) -> Result<(), Failure> {
-    Err(Failure::Usage("this command is not in this build".to_owned()))
+pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
+    let (store, trust) = context.fleet().await?;
+    let look = Look { store, trust, limits: context.limits(), role: options.role };
+    let Some(pause) = options.watch else {
+        look.picture().await?.show(context.json);
+        return Ok(());
+    };
+    let mut stop = Stop::new()?;
+    loop {
+        match look.picture().await {
+            Ok(picture) => {
+                view::fresh_screen();
+                picture.show(context.json);
+            }
+            // The store may be what is being watched for: its return shows by itself.
+            Err(error) if matches!(error.class(), Class::Store) => {
+                view::print_failure(context.json, &error.to_string())
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if stop.within(pause).await {
+            return Ok(());
+        }
+    }
+}
+
+struct Look {
+    store: Store,
+    trust: Trust,
+    limits: LivenessLimits,
+    role: Option<Role>,
+}
+
+#[derive(Debug, Serialize)]
+struct Picture {
+    zone: String,
+    as_of: u64,
+    kill: Switch,
+    nodes: Vec<NodeLine>,
+    gone: Vec<Gone>,
+    not_believed: Doubts,
+    control_not_believed: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Switch {
+    on: bool,
+    by: Option<String>,
+    at: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeLine {
+    id: NodeId,
+    role: Role,
+    addr: String,
+    liveness: Liveness,
+    age_ms: u64,
+    state: NodeState,
+    accepting: bool,
+    players: u64,
+    soft_cap: u64,
+    regions: BTreeMap<Region, Option<u64>>,
+    /// The control entries switch it off.
+    killed: bool,
+    /// Its own row says that it obeys.
+    kill_heard: bool,
+    draining: bool,
+    services: Vec<ServiceName>,
+    build: Option<String>,
+    labels: BTreeMap<String, String>,
+    epoch: Epoch,
+    seq: u64,
+    sent_at: u64,
+    load: Load,
+}
+
+#[derive(Debug, Serialize)]
+struct Gone {
+    id: NodeId,
+    role: Role,
+    last_beat_at: u64,
+    age_ms: u64,
+}
+
+impl Look {
+    async fn picture(&self) -> Result<Picture> {
+        let (store, trust) = (&self.store, &self.trust);
+        store.sync_clock().await?;
+        let control = Control::default();
+        let before = trust.audit().total();
+        control.refresh(store, trust).await?;
+        let control_not_believed = trust.audit().total() - before;
+        let mut picture = Picture {
+            zone: store.keys().zone().to_string(),
+            as_of: store.clock().now_ms(),
+            kill: Switch::new(control.entry(KILL).filter(|_| control.is_on(KILL))),
+            nodes: Vec::new(),
+            gone: Vec::new(),
+            not_believed: Doubts::default(),
+            control_not_believed,
+        };
+        let mut rosters = roster::rosters(store).await?;
+        rosters.retain(|(role, _)| self.role.as_ref().is_none_or(|wanted| wanted == role));
+        for roster in &rosters {
+            self.add(&mut picture, &control, roster).await?;
+        }
+        // An id that changed its role may stand on two rosters for a while.
+        picture.nodes.sort_by(|a, b| (&a.role, &a.id).cmp(&(&b.role, &b.id)));
+        picture.nodes.dedup_by(|a, b| a.id == b.id);
+        Ok(picture)
+    }
+
+    async fn add(&self, picture: &mut Picture, control: &Control, (role, ids): &Roster) -> Result<()> {
+        let keys: Vec<Key<'_>> = ids.iter().map(|(id, _)| self.store.keys().node(id)).collect();
+        let rows = doubt::rows(&self.store, &keys).await?;
+        for ((id, beat_at), row) in ids.iter().zip(rows) {
+            let record = match row {
+                Ok(row) if row.is_empty() => {
+                    let age_ms = picture.as_of.saturating_sub(*beat_at);
+                    picture.gone.push(Gone { id: id.clone(), role: role.clone(), last_beat_at: *beat_at, age_ms });
+                    continue;
+                }
+                Ok(row) => NodeRecord::from_row(&self.trust, id, &row),
+                Err(error) => Err(error),
+            };
+            match record {
+                Ok(record) => picture.nodes.push(self.node(record, control, picture.as_of)),
+                Err(error) => picture.not_believed.add(format!("node:{id}"), &error),
+            }
+        }
+        Ok(())
+    }
+
+    fn node(&self, record: NodeRecord, control: &Control, now_ms: u64) -> NodeLine {
+        let age_ms = now_ms.saturating_sub(record.sent_at_ms);
+        NodeLine {
+            liveness: self.limits.judge(age_ms),
+            age_ms,
+            killed: control.is_killed(&record.id),
+            kill_heard: record.kill,
+            draining: control.is_draining(&record.id),
+            regions: record.load.regions.clone(),
+            build: record.labels.get("build").cloned(),
+            id: record.id,
+            role: record.role,
+            addr: record.addr,
+            state: record.state,
+            accepting: record.accepting,
+            players: record.players,
+            soft_cap: record.soft_cap,
+            services: record.services,
+            labels: record.labels,
+            epoch: record.epoch,
+            seq: record.seq,
+            sent_at: record.sent_at_ms,
+            load: record.load,
+        }
+    }
+}
+
+impl Switch {
+    fn new(entry: Option<ControlEntry>) -> Self {
+        Self { on: entry.is_some(), at: entry.as_ref().map(|entry| entry.at), by: entry.map(|entry| entry.by) }
+    }
+}
+
+impl NodeLine {
+    fn flags(&self) -> (String, Tone) {
+        let mut flags = Vec::new();
+        match (self.killed, self.kill_heard) {
+            (true, true) => flags.push("killed"),
+            (true, false) => flags.push("kill not heard yet"),
+            (false, true) => flags.push("kill lifted, not heard yet"),
+            (false, false) => {}
+        }
+        if self.draining {
+            flags.push("drain");
+        }
+        // Only backends are asked for places.
+        if self.role == Role::backend() && !self.accepting {
+            flags.push("not accepting");
+        }
+        let tone = if self.killed || self.kill_heard { Tone::Bad } else { Tone::Warn };
+        if flags.is_empty() { ("-".to_owned(), Tone::Dim) } else { (flags.join(", "), tone) }
+    }
+
+    fn cells(&self) -> [(String, Tone); 12] {
+        let live = match self.liveness {
+            Liveness::Online => Tone::Good,
+            Liveness::Suspect => Tone::Warn,
+            Liveness::Offline | Liveness::Removed => Tone::Bad,
+        };
+        let state = if self.state == NodeState::Ready { Tone::Plain } else { Tone::Warn };
+        let players = match self.soft_cap {
+            0 => self.players.to_string(),
+            cap => format!("{}/{cap}", self.players),
+        };
+        let full = self.soft_cap > 0 && self.players >= self.soft_cap;
+        let regions = self.regions.iter().map(|(region, kept)| match kept {
+            Some(kept) => format!("{region}:{kept}"),
+            None => region.to_string(),
+        });
+        let services = self.services.iter().map(ToString::to_string);
+        [
+            (self.id.to_string(), Tone::Plain),
+            (self.role.to_string(), Tone::Plain),
+            (self.addr.clone(), Tone::Plain),
+            (self.liveness.as_str().to_owned(), live),
+            (view::ago(self.age_ms), live),
+            (self.state.to_string(), state),
+            (players, if full { Tone::Warn } else { Tone::Plain }),
+            self.flags(),
+            (list(regions), Tone::Plain),
+            (list(services), Tone::Dim),
+            (self.build.clone().unwrap_or_else(|| "-".to_owned()), Tone::Dim),
+            (self.epoch.to_string(), Tone::Dim),
+        ]
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(" ") }
+}
+
+impl Picture {
+    fn show(&self, as_json: bool) {
+        if as_json {
+            return view::json(self);
+        }
+        if self.kill.on {
+            let by = self.kill.by.as_deref().unwrap_or("?");
+            let age = self.as_of.saturating_sub(self.kill.at.unwrap_or(self.as_of));
+            view::line(&format!("KILL SWITCH ON for the whole fleet, by {} {} ago", view::plain(by), view::ago(age)));
+        }
+        if !self.nodes.is_empty() || !self.gone.is_empty() {
+            self.grid().print();
+        }
+        view::line(&self.summary());
+        if let Some(line) = self.not_believed.line() {
+            view::line(&line);
+        }
+        if self.control_not_believed > 0 {
+            view::line(&format!("control entries not believed: {}", self.control_not_believed));
+        }
+    }
+
+    fn grid(&self) -> Grid {
+        let mut grid = Grid::new(&[
+            "NODE", "ROLE", "ADDR", "LIVE", "BEAT", "STATE", "PLAYERS", "FLAGS", "REGIONS", "SERVICES", "BUILD",
+            "EPOCH",
+        ])
+        .optional(4);
+        for node in &self.nodes {
+            grid.row(node.cells());
+        }
+        for gone in &self.gone {
+            let mut cells = vec![
+                (gone.id.to_string(), Tone::Plain),
+                (gone.role.to_string(), Tone::Plain),
+                ("-".to_owned(), Tone::Dim),
+                ("gone".to_owned(), Tone::Bad),
+                (view::ago(gone.age_ms), Tone::Bad),
+            ];
+            cells.resize(12, ("-".to_owned(), Tone::Dim));
+            grid.row(cells);
+        }
+        grid
+    }
+
+    fn summary(&self) -> String {
+        let mut text = format!("zone {}: {}", self.zone, view::counted(self.nodes.len(), "node"));
+        for liveness in [Liveness::Online, Liveness::Suspect, Liveness::Offline, Liveness::Removed] {
+            let count = self.nodes.iter().filter(|node| node.liveness == liveness).count();
+            if count > 0 {
+                text.push_str(&format!(", {count} {}", liveness.as_str()));
+            }
+        }
+        if !self.gone.is_empty() {
+            text.push_str(&format!(", and {} gone without a goodbye", self.gone.len()));
+        }
+        let backends = || self.nodes.iter().filter(|node| node.role == Role::backend());
+        let (players, places) = backends().fold((0_u64, 0_u64), |(players, places), node| {
+            (players.saturating_add(node.players), places.saturating_add(node.soft_cap))
+        });
+        if backends().next().is_some() {
+            text.push_str(&format!("; {} on backends", view::counted(players, "player")));
+            // Without a cap nobody said how many there may be.
+            if places > 0 {
+                text.push_str(&format!(" with room for {places}"));
+            }
+        }
+        text
+    }
 }

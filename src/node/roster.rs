@@ -1,5 +1,7 @@
 //! The upkeep of rosters and of the epochs that were given out.
 
+use std::collections::HashSet;
+
 use crate::error::Result;
 use crate::ids::{NodeId, Role};
 use crate::store::{Invocation, Key, Row, Store, scripts};
@@ -13,15 +15,24 @@ const ROLES_MAX: usize = 32;
 /// How long the last epoch of an id is kept after the id was last seen.
 pub const FORGET_MS: u64 = 86_400_000;
 
-/// Reads the rosters: every role with its ids and the store time of each one's last beat.
-pub async fn rosters(store: &Store) -> Result<Vec<(Role, Vec<(NodeId, u64)>)>> {
+/// One role with its ids and the store time of each one's last beat.
+pub type Roster = (Role, Vec<(NodeId, u64)>);
+
+/// Reads the rosters of all roles on the list of roles.
+pub async fn rosters(store: &Store) -> Result<Vec<Roster>> {
+    let roles = store.members(store.keys().roles()).await?;
+    // A name that is no role was written by hand; nothing of ours stands behind it.
+    let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
+    rosters_of(store, &roles).await
+}
+
+/// Reads the rosters of `roles`, whether they are on the list of roles or not.
+pub async fn rosters_of(store: &Store, roles: &[Role]) -> Result<Vec<Roster>> {
     let mut rosters = Vec::new();
-    for role in store.members(store.keys().roles()).await? {
-        // A name that is no role was written by hand; nothing of ours stands behind it.
-        let Ok(role) = Role::new(&role) else { continue };
-        let ids = store.scores(store.keys().roster(&role)).await?;
+    for role in roles {
+        let ids = store.scores(store.keys().roster(role)).await?;
         let ids = ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect();
-        rosters.push((role, ids));
+        rosters.push((role.clone(), ids));
     }
     Ok(rosters)
 }
@@ -36,12 +47,17 @@ pub(crate) fn score_ms(score: f64) -> u64 {
 /// Takes nodes off the rosters that have been silent for `removed_ms`, and heals entries whose row has another role.
 /// Answers the ids that were taken off. Runs `node/remove`; any number may run at once.
 pub async fn remove_silent(store: &Store, removed_ms: u64) -> Result<Vec<NodeId>> {
+    remove_silent_of(store, &rosters(store).await?, removed_ms).await
+}
+
+/// [`remove_silent`] over `rosters` only.
+pub async fn remove_silent_of(store: &Store, rosters: &[Roster], removed_ms: u64) -> Result<Vec<NodeId>> {
     let mut removed = Vec::new();
-    for (role, ids) in rosters(store).await? {
+    for (role, ids) in rosters {
         let batches: Vec<&[(NodeId, u64)]> = if ids.is_empty() { vec![&[]] } else { ids.chunks(BATCH).collect() };
         for batch in batches {
             let keys = store.keys();
-            let mut key_list = vec![keys.roster(&role), keys.roles(), keys.epochs()];
+            let mut key_list = vec![keys.roster(role), keys.roles(), keys.epochs()];
             key_list.extend(batch.iter().map(|(id, _)| keys.node(id)));
             let mut call = Invocation::new(&scripts::NODE_REMOVE, &key_list)
                 .arg(role.as_str())
@@ -55,6 +71,30 @@ pub async fn remove_silent(store: &Store, removed_ms: u64) -> Result<Vec<NodeId>
         }
     }
     Ok(removed)
+}
+
+/// The ids that [`remove_silent_of`] would take off `rosters`. Changes nothing.
+pub async fn silent(store: &Store, rosters: &[Roster], removed_ms: u64) -> Result<Vec<NodeId>> {
+    let now = store.clock().now_ms();
+    let mut silent = Vec::new();
+    for (role, ids) in rosters {
+        let keys: Vec<Key<'_>> = ids.iter().map(|(id, _)| store.keys().node(id)).collect();
+        let rows = store.fields(&keys, &["role"]).await?;
+        let going = ids.iter().zip(rows).filter(|((_, beat_at), row)| match row.get("role") {
+            Some(other) => other != role.as_str(),
+            None => now.abs_diff(*beat_at) >= removed_ms,
+        });
+        silent.extend(going.map(|((id, _), _)| id.clone()));
+    }
+    Ok(silent)
+}
+
+/// How many ids [`forget`] would forget. Changes nothing.
+pub async fn forgettable(store: &Store, rosters: &[Roster], forget_ms: u64) -> Result<usize> {
+    let epochs = store.scan_row(store.keys().epochs()).await?;
+    let now = store.clock().now_ms();
+    let listed: HashSet<&str> = rosters.iter().flat_map(|(_, ids)| ids).map(|(id, _)| id.as_str()).collect();
+    Ok(epochs.fields().filter(|(id, entry)| is_older(entry, now, forget_ms) && !listed.contains(id)).count())
 }
 
 /// Drops the last epoch of ids that nobody has seen for `forget_ms` and that are on no roster. Answers how many. Runs

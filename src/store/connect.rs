@@ -112,12 +112,33 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens a connection of the pool. The shared connection tries again for as long as it lives, so a wrong password or
+    /// address shows there as silence only; here it is the error.
+    pub async fn connect(&self) -> Result<()> {
+        self.pooled("connecting").await.map(|_| ())
+    }
+
     /// Loads every script, compares the store's answers with the pins and reads the clock. Safe to repeat.
     pub async fn prepare(&self) -> Result<()> {
         for script in scripts::all() {
             self.load_script(script).await?;
         }
         self.sync_clock().await
+    }
+
+    /// Which scripts the store holds now (`SCRIPT EXISTS`), in the order of [`scripts::all`].
+    pub async fn loaded(&self) -> Result<Vec<bool>> {
+        let during = "SCRIPT EXISTS";
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("EXISTS");
+        for script in scripts::all() {
+            command.arg(script.pinned());
+        }
+        let deadline = Instant::now() + self.options().command_timeout;
+        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed(during))?;
+        let held: Vec<u8> =
+            redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })?;
+        Ok(held.into_iter().map(|held| held == 1).collect())
     }
 
     /// Reads the store's clock (`TIME`) into [`clock`](Self::clock).

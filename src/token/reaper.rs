@@ -70,9 +70,13 @@ impl ReapReport {
 /// One sweep over every server's due tokens: expiry, reopening, healing of the index. Any number may run at once; each
 /// token has one winner. Runs `token/reap`, in pipelines.
 pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
+    reap_servers(book, &book.servers().await?, options).await
+}
+
+/// [`reap`] over the due tokens of `servers` only, whether they are on the list of those that have some or not.
+pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions) -> Result<ReapReport> {
     let store = book.store();
     let mut report = ReapReport::default();
-    let servers = book.servers().await?;
     let due_keys: Vec<Key<'_>> = servers.iter().map(|server| store.keys().due(server)).collect();
     let now = store.clock().now_ms().to_string();
     let due = store.score_ranges(&due_keys, &now, options.limit.min(SERVER_MAX)).await?;
