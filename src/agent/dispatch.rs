@@ -14,6 +14,7 @@ use crate::token::{ClaimOutcome, Claimant, Token};
 use super::backend::boot_time_of;
 use super::proxy::{Proxy, reason_of};
 use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
+use super::take::take;
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// How one attempt ended.
@@ -73,14 +74,31 @@ impl Dispatch {
         Outcome::Refused(proxy.refusal(reason, detail))
     }
 
-    /// Asks one backend after the other.
+    /// The whole way: the backends, then the place that the player may have already.
     async fn walk(&mut self) -> Result<Box<Transfer>, (Reason, String)> {
-        let proxy = Arc::clone(&self.proxy);
-        let core = &proxy.core;
+        let core = Arc::clone(&self.proxy.core);
         if core.control.is_killed(&core.identity.id) {
             return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
         }
         let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
+        let end = match self.ask_around(&claimant).await {
+            Err((reason @ (Reason::NoCandidate | Reason::Refused), detail)) => (reason, detail),
+            other => return other,
+        };
+        // A reopened token keeps its place although no backend has a free one to answer a request with.
+        let only = self.request.ask.server.as_ref();
+        let (player, op, texts) = (&self.request.player, &self.claim_op, &core.config.texts);
+        match take(&core.book, &core.trust, &claimant, player, only, op, texts).await {
+            Outcome::Transfer(transfer) => Ok(transfer),
+            Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
+            Outcome::Refused(_) => Err(end),
+        }
+    }
+
+    /// Asks one backend after the other.
+    async fn ask_around(&mut self, claimant: &Claimant) -> Result<Box<Transfer>, (Reason, String)> {
+        let proxy = Arc::clone(&self.proxy);
+        let core = &proxy.core;
         let snapshot = core.directory.snapshot();
         let now = boot_ms();
         let standing = |id: &NodeId| Standing {
@@ -99,7 +117,7 @@ impl Dispatch {
         }
         let mut said = Vec::new();
         for (pick, attempt) in ranking.picks.iter().take(core.config.dispatch.max_retries + 1).zip(1_u32..) {
-            match self.attempt(pick, attempt, &claimant).await {
+            match self.attempt(pick, attempt, claimant).await {
                 Step::Done(transfer) => return Ok(transfer),
                 Step::Stop(reason, why) => return Err((reason, why)),
                 Step::Next { cool, why } => {

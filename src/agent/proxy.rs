@@ -209,7 +209,10 @@ impl ProxyAgent {
     pub async fn take(&self, player: &Player) -> Outcome {
         let core = &self.proxy.core;
         match core.acting() {
-            Ok(claimant) => take(&core.book, &core.trust, &claimant, player, &core.config.texts).await,
+            Ok(claimant) => {
+                let op = OperationId::fresh();
+                take(&core.book, &core.trust, &claimant, player, None, &op, &core.config.texts).await
+            }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }
     }

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, Player};
+use crate::ids::{Epoch, NodeId, OperationId, Player};
 use crate::node::Control;
 use crate::store::{Store, Trust};
 use crate::token::{Book, Claimant, ReleaseOutcome};
@@ -62,7 +62,7 @@ impl RouterAgent {
 
     /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`.
     pub async fn take(&self, player: &Player) -> Outcome {
-        take(&self.book, &self.trust, &self.claimant(), player, &self.config.texts).await
+        take(&self.book, &self.trust, &self.claimant(), player, None, &OperationId::fresh(), &self.config.texts).await
     }
 
     /// The player could not be moved: releases the claimed token. `reason` is a word.

@@ -2,7 +2,7 @@
 //! who comes back through it.
 
 use crate::error::{Error, Result};
-use crate::ids::{OperationId, Player};
+use crate::ids::{NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Trust};
 use crate::token::{Book, ClaimOutcome, Claimant, TokenState};
@@ -12,12 +12,15 @@ use super::config::TextsConfig;
 use super::proxy::reason_of;
 use super::request::{Outcome, Reason, Refusal, TRANSFER_MARGIN_MS, Transfer};
 
-/// Finds the player's live token and claims it: one read of the token, one of its backend's row, `token/claim`.
+/// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row, `token/claim`. A
+/// token of another server than `only` is left alone.
 pub(super) async fn take(
     book: &Book,
     trust: &Trust,
     claimant: &Claimant,
     player: &Player,
+    only: Option<&NodeId>,
+    op: &OperationId,
     texts: &TextsConfig,
 ) -> Outcome {
     let refuse = |reason: Reason, detail: String| Outcome::Refused(Refusal::new(reason, texts, detail));
@@ -34,13 +37,15 @@ pub(super) async fn take(
         return refuse(Reason::Lost, "another proxy moves the player".to_owned());
     }
     let token = row.token;
+    if only.is_some_and(|only| *only != token.server) {
+        return refuse(Reason::Lost, format!("another request of the player has a place at {}", token.server));
+    }
     let addr = match address(store, trust, &token.server).await {
         Ok(Some(addr)) => addr,
         Ok(None) => return refuse(Reason::Refused, format!("{} is gone", token.server)),
         Err(error) => return failed(&error),
     };
-    let op = OperationId::fresh();
-    match book.claim(&token, claimant, &op).await {
+    match book.claim(&token, claimant, op).await {
         Ok(ClaimOutcome::Claimed(_)) => {
             let ends = boot_time_of(store, token.expires_at_ms);
             Outcome::Transfer(Box::new(Transfer {
@@ -50,7 +55,7 @@ pub(super) async fn take(
                 addr,
                 deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
                 token,
-                claim_op: op,
+                claim_op: op.clone(),
             }))
         }
         Ok(ClaimOutcome::Lost) => refuse(Reason::Lost, "another proxy was faster".to_owned()),
@@ -59,7 +64,7 @@ pub(super) async fn take(
     }
 }
 
-async fn address(store: &Store, trust: &Trust, server: &crate::ids::NodeId) -> Result<Option<String>> {
+async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
     let row = store.row(store.keys().node(server)).await?;
     if row.is_empty() {
         return Ok(None);

@@ -6,6 +6,7 @@ mod bench;
 mod config_cmd;
 mod context;
 mod demo;
+mod doctor;
 mod doubt;
 mod kill;
 mod node;
@@ -57,6 +58,8 @@ enum Command {
     Config(config_cmd::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),
+    /// Look for what is wrong with the store, its rights and its data
+    Doctor(doctor::Options),
     /// Measure, with the floor of the same run beside each figure
     Bench(bench::Options),
 }
@@ -157,6 +160,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
+        Command::Doctor(options) => doctor::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
     };
     outcome.map_err(|failure| failure.at(&context))

@@ -105,29 +105,32 @@ pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
     let old: Vec<(&str, &str)> = epochs.fields().filter(|(_, entry)| is_older(entry, now, forget_ms)).collect();
     let mut forgotten = 0;
     for batch in old.chunks(FORGET_BATCH) {
-        let roles = store.members(store.keys().roles()).await?;
-        let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
-        if roles.len() > ROLES_MAX {
-            tracing::warn!(roles = roles.len(), "more roles than one call can look through; epochs stay");
-            return Ok(forgotten);
-        }
-        let keys = store.keys();
-        let mut key_list: Vec<Key<'_>> = vec![keys.epochs(), keys.roles()];
-        key_list.extend(roles.iter().map(|role| keys.roster(role)));
-        let mut call = Invocation::new(&scripts::NODE_FORGET, &key_list).arg(forget_ms).arg(roles.len());
-        for role in &roles {
-            call = call.arg(role.as_str());
-        }
-        for (id, entry) in batch {
-            call = call.arg(*id).arg(*entry);
-        }
-        let answer = store.run(&call).await?;
-        // NEED: a roster came up in between; the next sweep sees it.
-        if answer.word() == "FORGOTTEN" {
-            forgotten += answer.number(0)?;
-        }
+        forgotten += forget_batch(store, forget_ms, batch).await?;
     }
     Ok(forgotten)
+}
+
+/// `batch` is ids and the entries that were read of them.
+async fn forget_batch(store: &Store, forget_ms: u64, batch: &[(&str, &str)]) -> Result<u64> {
+    let roles = store.members(store.keys().roles()).await?;
+    let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
+    if roles.len() > ROLES_MAX {
+        tracing::warn!(roles = roles.len(), "more roles than one call can look through; epochs stay");
+        return Ok(0);
+    }
+    let keys = store.keys();
+    let mut key_list: Vec<Key<'_>> = vec![keys.epochs(), keys.roles()];
+    key_list.extend(roles.iter().map(|role| keys.roster(role)));
+    let mut call = Invocation::new(&scripts::NODE_FORGET, &key_list).arg(forget_ms).arg(roles.len());
+    for role in &roles {
+        call = call.arg(role.as_str());
+    }
+    for (id, entry) in batch {
+        call = call.arg(*id).arg(*entry);
+    }
+    let answer = store.run(&call).await?;
+    // NEED: a roster came up in between; the next sweep sees it.
+    if answer.word() == "FORGOTTEN" { answer.number(0) } else { Ok(0) }
 }
 
 fn is_older(entry: &str, now: u64, forget_ms: u64) -> bool {
@@ -136,6 +139,16 @@ fn is_older(entry: &str, now: u64, forget_ms: u64) -> bool {
         .nth(1)
         .and_then(|seen| seen.parse::<u64>().ok())
         .is_some_and(|seen| now.saturating_sub(seen) >= forget_ms)
+}
+
+/// Drops the last epoch of one id that is on no roster, whenever it was last seen. Runs `node/forget`.
+pub async fn forget_one(store: &Store, id: &NodeId) -> Result<u64> {
+    let row = store.fields(&[store.keys().epochs()], &[id.as_str()]).await?;
+    let entry = row.first().and_then(|row| row.get(id.as_str())).map(str::to_owned);
+    match entry {
+        Some(entry) => forget_batch(store, 0, &[(id.as_str(), entry.as_str())]).await,
+        None => Ok(0),
+    }
 }
 
 /// Reads the rows behind `ids`, in their order; empty rows for those that are gone.

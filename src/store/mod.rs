@@ -13,6 +13,7 @@ mod clock;
 mod connect;
 mod fault;
 mod feed;
+mod inspect;
 mod keys;
 mod read;
 pub mod scripts;

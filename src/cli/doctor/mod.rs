@@ -1,0 +1,137 @@
+//! `maitred doctor`: what is wrong with the store, its rights and its data, and what to do about it.
+
+mod checks;
+mod probe;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::store::Trust;
+
+use super::Failure;
+use super::context::Context;
+use super::view::{self, Grid, Tone};
+
+/// Options of `maitred doctor`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Also run real round trips on a scratch node and player, with their times; leaves nothing behind
+    #[arg(long)]
+    probe: bool,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One line of the report.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Finding {
+    pub check: &'static str,
+    pub verdict: Verdict,
+    pub detail: String,
+    /// What to do; empty where nothing is to be done.
+    pub advice: String,
+}
+
+impl Finding {
+    pub fn ok(check: &'static str, detail: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Ok, detail: detail.into(), advice: String::new() }
+    }
+
+    pub fn warn(check: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Warn, detail: detail.into(), advice: advice.into() }
+    }
+
+    pub fn fail(check: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Fail, detail: detail.into(), advice: advice.into() }
+    }
+
+    /// A check that could not be made because the store refused or did not answer.
+    pub fn error(check: &'static str, error: &Error) -> Self {
+        match error {
+            Error::Refused { refusal, detail, .. } => Self::fail(check, detail.clone(), refusal.advice()),
+            Error::Unreachable { reason, .. } => {
+                Self::fail(check, reason.clone(), "look whether the store is up and reachable")
+            }
+            other => Self::fail(check, other.to_string(), "see the message"),
+        }
+    }
+}
+
+pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
+    let mut findings = Vec::new();
+    let trust = match context.trust() {
+        Ok(trust) => {
+            let also = trust.keyring().accepted_kids().len().saturating_sub(1);
+            let detail = format!("key id {}, {also} more accepted for verifying", trust.keyring().kid().as_str());
+            findings.push(Finding::ok("secret", detail));
+            Some(trust)
+        }
+        Err(error) => {
+            findings.push(Finding::fail("secret", error.to_string(), "set the variable to the fleet's secret"));
+            None
+        }
+    };
+    let mut steps = Vec::new();
+    match context.unprepared_store().await {
+        Ok(store) => {
+            checks::all(context, &store, trust.as_ref(), &mut findings).await;
+            if let Some(trust) = trust.as_ref().filter(|_| options.probe) {
+                steps = probe::run(context, &store, trust, &mut findings).await;
+            }
+        }
+        Err(error) => findings.push(Finding { advice: context.store_hint(), ..Finding::error("reachable", &error) }),
+    }
+    report(context, trust.as_ref(), &findings, &steps)
+}
+
+fn report(
+    context: &Context,
+    trust: Option<&Trust>,
+    findings: &[Finding],
+    steps: &[probe::Step],
+) -> Result<(), Failure> {
+    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
+    if context.json {
+        let audit = trust.map(|trust| trust.audit().total()).unwrap_or_default();
+        view::json(&json!({
+            "ok": worst != Verdict::Fail, "checks": findings, "probe": steps, "not_believed": audit,
+        }));
+    } else {
+        let mut grid = Grid::new(&["check", "", "found", "what to do"]);
+        for finding in findings {
+            let (word, tone) = match finding.verdict {
+                Verdict::Ok => ("ok", Tone::Good),
+                Verdict::Warn => ("warn", Tone::Warn),
+                Verdict::Fail => ("FAIL", Tone::Bad),
+            };
+            grid.row([
+                (finding.check.to_owned(), Tone::Plain),
+                (word.to_owned(), tone),
+                (finding.detail.clone(), Tone::Plain),
+                (finding.advice.clone(), Tone::Plain),
+            ]);
+        }
+        grid.print();
+        if !steps.is_empty() {
+            let mut grid = Grid::new(&["probe step", "answer", "µs"]);
+            for step in steps {
+                grid.row([
+                    (step.step.to_owned(), Tone::Plain),
+                    (step.answer.clone(), if step.good { Tone::Good } else { Tone::Bad }),
+                    (step.micros.to_string(), Tone::Plain),
+                ]);
+            }
+            grid.print();
+        }
+    }
+    if worst == Verdict::Fail { Err(Failure::Check) } else { Ok(()) }
+}
