@@ -156,12 +156,17 @@ impl<I: Inventory> Backend<I> {
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
         metrics::counter!("maitred_places_promised_total").increment(1);
-        self.settle_issue(server, order).await
+        self.settle_issue(server, order, false).await
     }
 
     /// Asks the store until the issue's outcome is definite, or leaves it to be settled. Used by the request itself and
     /// by the settling loop.
-    pub async fn settle_issue(&self, server: &Claimant, mut order: IssueOrder) -> Result<PlaceAnswer, CallError> {
+    pub async fn settle_issue(
+        &self,
+        server: &Claimant,
+        mut order: IssueOrder,
+        repeat: bool,
+    ) -> Result<PlaceAnswer, CallError> {
         // A future that is dropped leaves the entry to the settling loop.
         let guard = settle::Unknown::new(self, &order.id);
         let outcome = self.core.book.issue(server, &mut order).await;
@@ -185,7 +190,8 @@ impl<I: Inventory> Backend<I> {
                 (NoPlaceCode::Cancelled, "the request was cancelled".to_owned(), "cancelled")
             }
             Ok(IssueOutcome::Late) => (NoPlaceCode::Late, "the attempt's deadline is over".to_owned(), "late"),
-            Err(error) if error.may_have_changed() => {
+            // The store's refusal of a repeat says nothing of the first try.
+            Err(error) if error.may_have_changed() || (repeat && matches!(error, Error::Refused { .. })) => {
                 return Err(refuse(NoPlaceCode::StoreDown, &error.to_string()));
             }
             Err(error) => (code_of(&error), error.to_string(), "refused"),

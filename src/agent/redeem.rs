@@ -108,11 +108,7 @@ impl<I: Inventory> Backend<I> {
                             guard.settled();
                             last = Some(RedeemRefusal::OldEpoch);
                         }
-                        Err(error) if !error.may_have_changed() => {
-                            self.ledger().hold_again(&id);
-                            guard.settled();
-                            return Err(error);
-                        }
+                        // Also where the store refused: an earlier try under the same operation may have had its effect.
                         Err(error) => return Err(error),
                     }
                 }

@@ -116,7 +116,7 @@ impl<I: Inventory> Backend<I> {
         match entry {
             Unsettled::Issue { epoch, order } => {
                 let id = order.id.clone();
-                let issued = self.settle_issue(&Claimant { id: own, epoch }, order).await.is_ok();
+                let issued = self.settle_issue(&Claimant { id: own, epoch }, order, true).await.is_ok();
                 // A token of an epoch that is over cannot be consumed any more.
                 if issued && epoch != self.core.lease.epoch() {
                     let places = self.ledger().rejoined(self.core.lease.epoch());

@@ -78,7 +78,10 @@ impl Setup {
 
     /// Starts a backend: it joins, beats, listens, reaps, and answers requests for places from `inventory`. Needs a
     /// tokio runtime; waits for nothing.
-    pub fn backend<I: Inventory>(self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+    pub fn backend<I: Inventory>(mut self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+        if self.config.node.role == Role::proxy() {
+            self.config.node.role = Role::backend();
+        }
         // A backend is asked; it looks at proxies only, on a timer, and at others when it has to.
         let roles = BTreeSet::from([Role::proxy()]);
         BackendAgent::start(|load| self.agent(load, Some(roles), false, true), inventory, load)
@@ -86,7 +89,11 @@ impl Setup {
 
     /// Starts a proxy: it joins, beats, listens, reaps, and dispatches requests. Needs a tokio runtime; waits for
     /// nothing.
-    pub fn proxy(self, load: impl LoadSource) -> Result<ProxyAgent> {
+    pub fn proxy(mut self, load: impl LoadSource) -> Result<ProxyAgent> {
+        // One file serves every host, so what the application wires up decides between the two.
+        if self.config.node.role == Role::backend() {
+            self.config.node.role = Role::proxy();
+        }
         Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
     }
 

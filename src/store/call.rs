@@ -115,6 +115,16 @@ fn passes_by_itself(error: &Error) -> bool {
     }
 }
 
+/// What a call ends with whose earlier try had no answer: a later refusal of the store is no definite outcome.
+fn still_unknown(error: Error) -> Error {
+    match error {
+        Error::Refused { during, detail, .. } => {
+            Error::Unreachable { during, reason: format!("no answer, then refused: {detail}") }
+        }
+        error => error,
+    }
+}
+
 impl Store {
     /// Runs a script, repeated under the same operation until its outcome is definite or the store's operation time is
     /// over (then [`Error::Unreachable`], and the outcome is not known). NOSCRIPT is healed by one reload and one retry.
@@ -129,6 +139,7 @@ impl Store {
     pub async fn run_until(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
         let script = invocation.script;
         let mut pauses = retry_pauses();
+        let mut unknown = false;
         loop {
             let started = std::time::Instant::now();
             let outcome = self.run_once(invocation, deadline).await;
@@ -142,14 +153,17 @@ impl Store {
             metrics::counter!("maitred_script_calls_total", "script" => script.name(), "answer" => word).increment(1);
             match outcome {
                 Err(error) if passes_by_itself(&error) => {
+                    unknown |= matches!(error, Error::Unreachable { .. });
                     let pause = pauses.next().unwrap_or(MAX_PAUSE);
                     if Instant::now() + pause >= deadline {
-                        return Err(error);
+                        return Err(if unknown { still_unknown(error) } else { error });
                     }
                     metrics::counter!("maitred_script_retries_total", "script" => script.name()).increment(1);
                     tracing::debug!(script = script.name(), %error, "repeating under the same operation");
                     sleep(pause).await;
                 }
+                // An earlier try may have had its effect: that the store refuses the repeat says nothing of it.
+                Err(error) if unknown => return Err(still_unknown(error)),
                 outcome => return outcome,
             }
         }

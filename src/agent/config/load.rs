@@ -18,6 +18,8 @@ use crate::ids::NodeId;
 pub const FILE_MAX_BYTES: u64 = 262_144;
 /// The variable that gives the node id.
 pub const ENV_NODE_ID: &str = "MAITRED_NODE_ID";
+/// The variable that gives the address that players are sent to.
+pub const ENV_NODE_ADDR: &str = "MAITRED_NODE_ADDR";
 /// The variable that gives the store URL.
 pub const ENV_STORE: &str = "MAITRED_STORE";
 /// The variable that gives the zone.
@@ -63,8 +65,9 @@ impl Config {
     /// [`Error::Config`] with a line for each variable that does not fit, starting with its name and without its value.
     /// Then nothing was taken.
     pub fn apply_env(&mut self, lookup: impl Fn(&str) -> Option<String>) -> Result<()> {
-        let variables: [(&str, &str, Setter); 3] = [
+        let variables: [(&str, &str, Setter); 4] = [
             (ENV_NODE_ID, "node.id", schema::set_node_id),
+            (ENV_NODE_ADDR, "node.addr", schema::set_node_addr),
             (ENV_STORE, "store.url", schema::set_store_url),
             (ENV_ZONE, "zone", schema::set_zone),
         ];

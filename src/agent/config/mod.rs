@@ -32,7 +32,7 @@ mod url;
 mod walk;
 mod yaml;
 
-pub use load::{ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
+pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
     TextsConfig, TokensConfig, TriggersConfig,

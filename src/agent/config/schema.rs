@@ -196,6 +196,14 @@ pub(super) fn set_zone(config: &mut Config, text: &str) -> bool {
     Zone::new(text).map(|zone| config.zone = zone).is_ok()
 }
 
+pub(super) fn set_node_addr(config: &mut Config, text: &str) -> bool {
+    let fits = is_addr(text);
+    if fits {
+        text.clone_into(&mut config.node.addr);
+    }
+    fits
+}
+
 pub(super) fn set_node_id(config: &mut Config, text: &str) -> bool {
     if text.is_empty() {
         config.node.id = None;
