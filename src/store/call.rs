@@ -202,7 +202,7 @@ impl Store {
             count += 1;
         }
         let bound = Instant::now() + self.options().command_timeout + self.options().connect_timeout;
-        let answered = self.on_link(bound, async |mut connection: ConnectionManager| {
+        let answered = self.on_shared(bound, async |mut connection: ConnectionManager| {
             connection.req_packed_commands(&pipeline, 0, count).await
         });
         answered.await.map_err(|sent| sent.typed(during))
@@ -211,31 +211,31 @@ impl Store {
     /// One command on the shared connection, bounded by the command timeout and by `deadline`.
     pub(super) async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, Sent> {
         let bound = deadline.min(Instant::now() + self.options().command_timeout);
-        let answered =
-            self.on_link(bound, async |mut connection: ConnectionManager| connection.req_packed_command(command).await);
+        let answered = self
+            .on_shared(bound, async |mut connection: ConnectionManager| connection.req_packed_command(command).await);
         // At this level the client hands on a refusal of the store as a value.
         answered.await.and_then(|value| value.extract_error().map_err(Sent::Redis))
     }
 
     /// Uses the shared connection until `bound`, and takes note of whether it was heard.
-    async fn on_link<T>(
+    async fn on_shared<T>(
         &self,
         bound: Instant,
         ask: impl AsyncFnOnce(ConnectionManager) -> RedisResult<T>,
     ) -> Result<T, Sent> {
-        let link = self.shared().link();
+        let carrier = self.shared().carrier();
         let sent_ms = boot_ms();
-        match timeout_at(bound, ask(link.connection())).await {
+        match timeout_at(bound, ask(carrier.connection())).await {
             Ok(Ok(answer)) => {
-                link.heard();
+                carrier.heard();
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                self.shared().failed(&link, sent_ms, &error);
+                self.shared().failed(&carrier, sent_ms, &error);
                 Err(Sent::Redis(error))
             }
             Err(_) => {
-                self.shared().late(&link, sent_ms);
+                self.shared().late(&carrier, sent_ms);
                 Err(Sent::Late)
             }
         }

@@ -15,9 +15,9 @@ mod fault;
 mod feed;
 mod inspect;
 mod keys;
-mod link;
 mod read;
 pub mod scripts;
+mod shared;
 mod trust;
 mod url;
 

@@ -11,12 +11,12 @@ use redis::{Client, RedisError, RedisResult};
 
 use super::clock::boot_ms;
 
-/// How many times longer than a connection and a first answer may take a link is left to connect, so that giving up does
+/// How many times longer than a connection and a first answer may take a carrier is left to connect, so that giving up does
 /// not start the pauses between its tries anew all the time.
 const CONNECTING_MAX: u32 = 3;
 
 /// One connection, kept up by the client.
-pub(super) struct Link {
+pub(super) struct Carrier {
     connection: ConnectionManager,
     /// Since when it has been connecting, or connected and not heard yet.
     began_ms: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct Link {
     heard_ms: AtomicU64,
 }
 
-impl Link {
+impl Carrier {
     pub fn connection(&self) -> ConnectionManager {
         self.connection.clone()
     }
@@ -41,11 +41,11 @@ impl Link {
     }
 }
 
-/// The present link.
+/// The shared connection.
 pub(super) struct Shared {
     client: Client,
     config: ConnectionManagerConfig,
-    link: ArcSwap<Link>,
+    present: ArcSwap<Carrier>,
     command_timeout: Duration,
     connecting_max: Duration,
 }
@@ -58,27 +58,28 @@ impl Shared {
         command_timeout: Duration,
         connect_timeout: Duration,
     ) -> RedisResult<Self> {
-        let link = ArcSwap::from_pointee(link(&client, &config)?);
+        let present = ArcSwap::from_pointee(carrier(&client, &config)?);
         let connecting_max = (command_timeout + connect_timeout) * CONNECTING_MAX;
-        Ok(Self { client, config, link, command_timeout, connecting_max })
+        Ok(Self { client, config, present, command_timeout, connecting_max })
     }
 
-    pub fn link(&self) -> Arc<Link> {
-        self.link.load_full()
+    /// What commands go through now.
+    pub fn carrier(&self) -> Arc<Carrier> {
+        self.present.load_full()
     }
 
     /// A command failed with the client's error.
-    pub fn failed(&self, link: &Arc<Link>, sent_ms: u64, error: &RedisError) {
+    pub fn failed(&self, carrier: &Arc<Carrier>, sent_ms: u64, error: &RedisError) {
         if error.is_timeout() {
-            self.late(link, sent_ms);
+            self.late(carrier, sent_ms);
         } else if error.is_io_error() {
-            link.broke();
+            carrier.broke();
         }
     }
 
     /// A command that was sent at `sent_ms` on [`boot_ms`]'s clock got no answer in time. A whole command timeout without
-    /// any answer on the link means that it is silent: later commands go through a new one.
-    pub fn late(&self, silent: &Arc<Link>, sent_ms: u64) {
+    /// any answer on the carrier means that it is silent: later commands go through a new one.
+    pub fn late(&self, silent: &Arc<Carrier>, sent_ms: u64) {
         let now = boot_ms();
         let (began, heard) = (silent.began_ms.load(Ordering::Acquire), silent.heard_ms.load(Ordering::Acquire));
         let over = |since: u64, limit: Duration| u128::from(now.saturating_sub(since)) * 10 >= limit.as_millis() * 9;
@@ -86,14 +87,14 @@ impl Shared {
             0 => over(began, self.connecting_max),
             heard => heard <= sent_ms && over(sent_ms, self.command_timeout),
         };
-        if !is_silent || !Arc::ptr_eq(&self.link(), silent) {
+        if !is_silent || !Arc::ptr_eq(&self.carrier(), silent) {
             return;
         }
-        match link(&self.client, &self.config) {
+        match carrier(&self.client, &self.config) {
             Ok(fresh) => {
-                let was = self.link.compare_and_swap(silent, Arc::new(fresh));
+                let was = self.present.compare_and_swap(silent, Arc::new(fresh));
                 if Arc::ptr_eq(&was, silent) {
-                    metrics::counter!("maitred_store_links_given_up_total").increment(1);
+                    metrics::counter!("maitred_store_connections_given_up_total").increment(1);
                     tracing::info!("the connection to the store has gone silent; a new one is made");
                 }
             }
@@ -102,7 +103,7 @@ impl Shared {
     }
 }
 
-fn link(client: &Client, config: &ConnectionManagerConfig) -> RedisResult<Link> {
+fn carrier(client: &Client, config: &ConnectionManagerConfig) -> RedisResult<Carrier> {
     let connection = ConnectionManager::new_lazy_with_config(client.clone(), config.clone())?;
-    Ok(Link { connection, began_ms: AtomicU64::new(boot_ms()), heard_ms: AtomicU64::new(0) })
+    Ok(Carrier { connection, began_ms: AtomicU64::new(boot_ms()), heard_ms: AtomicU64::new(0) })
 }
