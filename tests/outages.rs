@@ -12,7 +12,7 @@ use kit::{
 use maitred::ids::Epoch;
 use maitred::node::{Control, Directory, DirectoryEvent as Event, DirectoryOptions, Liveness, LivenessLimits};
 use maitred::store::{Feed, FeedChannel};
-use support::fault::FaultProxy;
+use support::fault::{Action, FaultProxy};
 use support::store::TestStore;
 use support::wait::eventually;
 use tokio_util::sync::CancellationToken;
@@ -143,4 +143,43 @@ async fn nod_8_a_store_that_is_gone_and_comes_back_turns_nobody_offline() {
 #[tokio::test]
 async fn nod_8_a_store_that_hangs_turns_nobody_offline() {
     outage(TestStore::start(), TestStore::sigstop, TestStore::sigcont).await;
+}
+
+// STO-13: a connection that stays open and says nothing (a half-open socket, a balancer whose server is gone) is given
+// up. If this fails, a node whose connection hangs never comes back until somebody restarts it.
+#[tokio::test]
+async fn sto_13_a_connection_that_goes_silent_is_given_up() {
+    let server = TestStore::start();
+    let wire = FaultProxy::start(&server);
+    let store = open(&wire.url()).await;
+    for _ in 0..2 {
+        wire.drop_replies(1, Action::Silent);
+        let error = store.sync_clock().await.expect_err("the reply is lost");
+        assert!(error.is_retryable() && wire.dropped() > 0, "{error}");
+        // The next command goes through a new connection.
+        eventually("the store is heard again", store.options().command_timeout * 4, async || {
+            store.sync_clock().await.is_ok()
+        })
+        .await;
+    }
+    // One that says nothing from its very first answer on, the handshake apart.
+    wire.cut_all();
+    wire.drop_replies_of("TIME", 1, Action::Silent);
+    eventually("the store is heard again", LIMIT, async || store.sync_clock().await.is_ok()).await;
+}
+
+// STO-13: whatever happens to the connection, one that works is kept.
+#[tokio::test]
+async fn sto_13_a_slow_answer_among_others_costs_no_connection() {
+    let server = TestStore::start();
+    let wire = FaultProxy::start(&server);
+    let store = open(&wire.url()).await;
+    let before = wire.connections();
+    for _ in 0..3 {
+        wire.delay(store.options().command_timeout / 2);
+        store.sync_clock().await.expect("late, but in time");
+        wire.delay(Duration::ZERO);
+        store.sync_clock().await.expect("an answer");
+    }
+    assert_eq!(wire.connections(), before);
 }

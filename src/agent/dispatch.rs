@@ -87,6 +87,11 @@ impl Dispatch {
             Err((reason @ (Reason::NoCandidate | Reason::Refused), detail)) => (reason, detail),
             other => return other,
         };
+        // A token of this request may stand although its backend does not know it yet: nobody could redeem it.
+        self.give_up().await;
+        if self.exposed {
+            return Err(end);
+        }
         // A reopened token keeps its place although no backend has a free one to answer a request with.
         let only = self.request.ask.server.as_ref();
         let (player, op, texts) = (&self.request.player, &self.claim_op, &core.config.texts);

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::aio::{ConnectionLike, ConnectionManager};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::clock::boot_ms;
 use super::connect::Store;
 use super::fault;
 use super::keys::Key;
@@ -214,22 +215,43 @@ impl Store {
             pipeline.add_command(command.clone());
             count += 1;
         }
-        let mut connection = self.shared();
         let bound = Instant::now() + self.options().command_timeout + self.options().connect_timeout;
-        match timeout_at(bound, connection.req_packed_commands(&pipeline, 0, count)).await {
-            Ok(values) => values.map_err(|error| fault::typed(during, &error)),
-            Err(_) => Err(Sent::Late.typed(during)),
-        }
+        let answered = self.on_shared(bound, async |mut connection: ConnectionManager| {
+            connection.req_packed_commands(&pipeline, 0, count).await
+        });
+        answered.await.map_err(|sent| sent.typed(during))
     }
 
     /// One command on the shared connection, bounded by the command timeout and by `deadline`.
     pub(super) async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, Sent> {
-        let mut connection = self.shared();
         let bound = deadline.min(Instant::now() + self.options().command_timeout);
-        match timeout_at(bound, connection.req_packed_command(command)).await {
-            // At this level the client hands on a refusal of the store as a value.
-            Ok(outcome) => outcome.and_then(Value::extract_error).map_err(Sent::Redis),
-            Err(_) => Err(Sent::Late),
+        let answered = self
+            .on_shared(bound, async |mut connection: ConnectionManager| connection.req_packed_command(command).await);
+        // At this level the client hands on a refusal of the store as a value.
+        answered.await.and_then(|value| value.extract_error().map_err(Sent::Redis))
+    }
+
+    /// Uses the shared connection until `bound`, and takes note of whether it was heard.
+    async fn on_shared<T>(
+        &self,
+        bound: Instant,
+        ask: impl AsyncFnOnce(ConnectionManager) -> RedisResult<T>,
+    ) -> Result<T, Sent> {
+        let carrier = self.shared().carrier();
+        let sent_ms = boot_ms();
+        match timeout_at(bound, ask(carrier.connection())).await {
+            Ok(Ok(answer)) => {
+                carrier.heard();
+                Ok(answer)
+            }
+            Ok(Err(error)) => {
+                self.shared().failed(&carrier, sent_ms, &error);
+                Err(Sent::Redis(error))
+            }
+            Err(_) => {
+                self.shared().late(&carrier, sent_ms);
+                Err(Sent::Late)
+            }
         }
     }
 

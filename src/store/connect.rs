@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime, Timeouts};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionManagerConfig;
 use redis::{AsyncConnectionConfig, Client};
 use tokio::time::Instant;
 
@@ -12,6 +12,7 @@ use super::clock::{StoreClock, boot_ms};
 use super::fault;
 use super::keys::Keys;
 use super::scripts;
+use super::shared::Shared;
 use super::url::StoreUrl;
 use crate::error::{Error, Result};
 use crate::ids::Zone;
@@ -57,7 +58,7 @@ struct Inner {
     keys: Keys,
     clock: StoreClock,
     client: Client,
-    shared: ConnectionManager,
+    shared: Shared,
     pool: Pool,
 }
 
@@ -86,8 +87,8 @@ impl Store {
             .set_connection_timeout(Some(options.connect_timeout))
             .set_response_timeout(Some(options.command_timeout))
             .set_pipeline_buffer_size(PIPELINE_BUFFER);
-        let shared =
-            ConnectionManager::new_lazy_with_config(client.clone(), manager).map_err(|error| unusable(&error))?;
+        let shared = Shared::new(client.clone(), manager, options.command_timeout, options.connect_timeout)
+            .map_err(|error| unusable(&error))?;
         let bulk = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
             .set_response_timeout(Some(options.command_timeout.max(Duration::from_secs(1))));
@@ -194,8 +195,8 @@ impl Store {
         &self.inner.client
     }
 
-    pub(super) fn shared(&self) -> ConnectionManager {
-        self.inner.shared.clone()
+    pub(super) fn shared(&self) -> &Shared {
+        &self.inner.shared
     }
 
     pub(super) async fn pooled(&self, during: &'static str) -> Result<deadpool_redis::Connection> {

@@ -17,6 +17,7 @@ mod inspect;
 mod keys;
 mod read;
 pub mod scripts;
+mod shared;
 mod trust;
 mod url;
 

@@ -153,6 +153,11 @@ impl Node {
         }
     }
 
+    /// The next line out, as it is, or `None` once the process has ended and all it wrote was read. Cancel safe.
+    pub async fn line(&mut self) -> Option<String> {
+        self.lines.recv().await
+    }
+
     /// Reads lines until one fits, and hands it back; those before it are gone.
     pub async fn wait_for(&mut self, fits: impl Fn(&Value) -> bool, timeout: Duration) -> Value {
         let end = Instant::now() + timeout;
