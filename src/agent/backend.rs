@@ -3,16 +3,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
 use crate::error::{Error, Result};
-use crate::ids::{Player, Region, TokenId};
+use crate::ids::{Epoch, Player, Region, TokenId};
 use crate::message::{CallError, Incoming, Registration, json_handler};
 use crate::node::{LoadSample, NodeState};
 use crate::store::{Store, boot_ms};
-use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger, ReleaseOutcome};
+use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 
 use super::core::{Agent, Core, LoadSource};
 use super::settle;
@@ -22,6 +23,8 @@ use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 const EVENTS: usize = 4_096;
 /// Places given back at once by a shutdown, at most this long.
 const GIVE_UP_MAX: Duration = Duration::from_secs(3);
+/// Tokens released at the same time by a shutdown.
+const RELEASES_MAX: usize = 64;
 
 /// A place that an inventory promised.
 #[derive(Debug, Clone)]
@@ -71,19 +74,31 @@ pub enum BackendEvent {
     },
 }
 
+/// The players with a token of an earlier epoch that was open when this process got its epoch.
+#[derive(Debug, Default)]
+pub(super) struct BootList {
+    /// The store was asked. Until then any player may have one.
+    pub listed: bool,
+    /// The token's expiry on this machine's clock.
+    pub until: BTreeMap<Player, u64>,
+}
+
 /// What the parts of a backend share.
 pub(super) struct Backend<I: Inventory> {
     pub core: Arc<Core>,
     pub inventory: Arc<I>,
     pub ledger: Mutex<Ledger<I::Place>>,
-    /// Tokens of earlier epochs that were open when this process joined, with their expiry on this machine's clock.
-    pub boot: Mutex<BTreeMap<TokenId, u64>>,
+    pub boot: Mutex<BootList>,
     pub events: broadcast::Sender<BackendEvent>,
 }
 
 impl<I: Inventory> Backend<I> {
     pub fn ledger(&self) -> MutexGuard<'_, Ledger<I::Place>> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn boot(&self) -> MutexGuard<'_, BootList> {
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn tell(&self, event: BackendEvent) {
@@ -152,8 +167,11 @@ impl<I: Inventory> Backend<I> {
         let outcome = self.core.book.issue(server, &mut order).await;
         let (code, why, reason) = match outcome {
             Ok(IssueOutcome::Issued(token)) => {
-                self.ledger().issued(&token);
+                let hinted = self.ledger().issued(&token);
                 guard.settled();
+                if hinted {
+                    self.look(token.id.clone(), token.player.clone()).await;
+                }
                 return Ok(PlaceAnswer { token, taken: false });
             }
             Ok(IssueOutcome::Taken(row)) => {
@@ -184,25 +202,22 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    /// Before leaving: every place that is held goes back, its token released.
+    /// Before leaving: every place that is held goes back, and its token is released.
     async fn give_up(&self) {
         let held = self.ledger().give_up();
+        let mut tokens = Vec::with_capacity(held.len());
         for (id, player, epoch, place) in held {
-            let by = Claimant { id: self.core.identity.id.clone(), epoch };
-            let released = tokio::time::timeout(
-                self.core.store.options().operation_timeout,
-                self.core.book.release_own(&id, &player, &by, "shutting_down"),
-            );
-            match released.await {
-                Ok(Ok(ReleaseOutcome::Landed)) => {
-                    tracing::warn!(%player, token = %id, "landed while the backend was leaving");
-                }
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(%player, token = %id, %error, "could not release; it expires"),
-                Err(_) => tracing::warn!(%player, token = %id, "the store did not answer; it expires"),
-            }
+            // The ledger refuses the token from here on, so the place can go whatever becomes of the release.
             self.give_back(&id, &player, place, "shutting_down");
+            tokens.push((id, player, epoch));
         }
+        let release = |(id, player, epoch): (TokenId, Player, Epoch)| async move {
+            let by = Claimant { id: self.core.identity.id.clone(), epoch };
+            if let Err(error) = self.core.book.release_own(&id, &player, &by, "shutting_down").await {
+                tracing::warn!(%player, token = %id, %error, "could not release; it expires");
+            }
+        };
+        stream::iter(tokens).for_each_concurrent(RELEASES_MAX, release).await;
     }
 }
 
@@ -254,7 +269,7 @@ impl<I: Inventory> BackendAgent<I> {
             core: Arc::clone(agent.core()),
             inventory,
             ledger: Mutex::new(Ledger::default()),
-            boot: Mutex::new(BTreeMap::new()),
+            boot: Mutex::default(),
             events: broadcast::channel(EVENTS).0,
         });
         let places = {
@@ -298,11 +313,17 @@ impl<I: Inventory> BackendAgent<I> {
         &self.backend
     }
 
-    /// Takes no more requests, gives back every place that is held, and leaves. Bounded by about 8 s.
+    /// Takes no more requests, gives back every place that is held, and leaves. Bounded by about 10 s.
     pub async fn leave(&self) {
+        // A handler that is still at it may promise one more place, so they end first.
         self.agent.quiesce().await;
-        if tokio::time::timeout(GIVE_UP_MAX, self.backend.give_up()).await.is_err() {
-            tracing::warn!("the store did not take all places back in time; the tokens expire");
+        let home = async {
+            self.backend.give_up().await;
+            self.backend.settle_all().await;
+            self.backend.give_up().await;
+        };
+        if tokio::time::timeout(GIVE_UP_MAX, home).await.is_err() {
+            tracing::warn!("the store did not take all tokens back in time; they expire");
         }
         self.agent.leave().await;
     }

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     pub hears_beats: bool,
     pub status: watch::Sender<AgentStatus>,
     pub token_events: broadcast::Sender<TokenHint>,
+    /// Where the loops live; work that a dropped future leaves behind goes there too.
+    pub runtime: Handle,
     pub tasks: TaskTracker,
     pub stop: CancellationToken,
 }

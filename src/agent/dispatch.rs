@@ -70,7 +70,9 @@ impl Dispatch {
                 Err(end) => end,
             },
         };
-        dispatch.give_up().await;
+        let settled = dispatch.give_up().await;
+        // Nobody is told that the servers are full where they could not be asked.
+        let reason = if reason == Reason::Refused && !settled { Reason::StoreDown } else { reason };
         Outcome::Refused(proxy.refusal(reason, detail))
     }
 
@@ -146,6 +148,10 @@ impl Dispatch {
         if answer.token.player != self.request.player || (!answer.taken && answer.token.server != pick.node.id) {
             return Step::Next { cool: true, why: "it answered with a token for somebody else".to_owned() };
         }
+        if self.request.ask.server.as_ref().is_some_and(|wanted| *wanted != answer.token.server) {
+            let why = format!("another request of the player has a place at {}", answer.token.server);
+            return Step::Stop(Reason::Lost, why);
+        }
         let addr = match self.address(pick, &answer.token).await {
             Ok(addr) => addr,
             Err(error) => return Step::Next { cool: false, why: error.to_string() },
@@ -217,10 +223,10 @@ impl Dispatch {
     }
 
     /// Giving up cancels, so that no late issue leaves a token behind. What the store does not answer at once goes on in
-    /// the background.
-    async fn give_up(&mut self) {
+    /// the background, and the answer is false.
+    async fn give_up(&mut self) -> bool {
         if !self.exposed {
-            return;
+            return true;
         }
         let (player, request) = (&self.request.player, &self.request.id);
         let claimant = self.proxy.claimant();
@@ -228,6 +234,7 @@ impl Dispatch {
             Ok(_) => self.exposed = false,
             Err(error) => tracing::debug!(%player, %error, "cancelling goes on in the background"),
         }
+        !self.exposed
     }
 }
 

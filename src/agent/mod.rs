@@ -10,7 +10,7 @@
 //!  the application moves the player ──(its own way)───►│ redeem(player) → token/consume
 //! ```
 //!
-//! - [`config`]: `network.yml`.
+//! - [`config`] reads `network.yml`.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.

@@ -72,7 +72,7 @@ impl Proxy {
         servers: Vec<NodeId>,
     ) {
         let proxy = Arc::clone(self);
-        self.core.tasks.spawn(async move {
+        let cancelling = async move {
             let give_up = Instant::now() + Duration::from_millis(proxy.core.config.tokens.ttl_ms);
             loop {
                 let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await;
@@ -94,7 +94,9 @@ impl Proxy {
                     }
                 }
             }
-        });
+        };
+        // A future can be dropped outside of every runtime.
+        self.core.tasks.spawn_on(cancelling, &self.core.runtime);
     }
 }
 
@@ -177,7 +179,7 @@ impl ProxyAgent {
     }
 
     /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
-    /// back, also where the issue arrives later. `servers` are those that may have been asked; empty is fine.
+    /// back, also where the issue arrives later.
     pub async fn cancel(&self, player: &Player, request: &RequestId) -> Result<CancelOutcome> {
         let under_way = self.proxy.under_way().get(&(player.clone(), request.clone())).cloned();
         if let Some(under_way) = under_way {

@@ -4,7 +4,7 @@ use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::{Player, TokenId};
 use crate::store::boot_ms;
-use crate::token::{Claimant, ConsumeOutcome, Redeem, TokenRow};
+use crate::token::{Claimant, ConsumeOutcome, LedgerState, Redeem, TokenRow};
 
 use super::backend::{Backend, BackendAgent, Inventory};
 use super::settle;
@@ -152,8 +152,7 @@ impl<I: Inventory> Backend<I> {
     /// not forgotten yet, one read tells whether somebody presents it again.
     async fn past(&self, player: &Player) -> Result<Redeemed<I::Place>> {
         let past = self.ledger().past(player);
-        let boot_listed = self.boot_listed();
-        if past.is_empty() && !boot_listed {
+        if past.is_empty() && !self.is_boot_listed(player) {
             return Ok(Redeemed::None);
         }
         let row = match self.core.book.find(player).await {
@@ -169,20 +168,22 @@ impl<I: Inventory> Backend<I> {
         if row.token.server != self.core.identity.id || !row.is_live(self.core.store.clock().now_ms()) {
             return None;
         }
+        // The place of an epoch that is over went back without anybody having used the token.
+        let used = self.ledger().state(&row.token.id) == Some(LedgerState::Used);
+        if !used && row.token.server_epoch != self.core.lease.epoch() {
+            return Some(RedeemRefusal::OldEpoch);
+        }
         if past.contains(&row.token.id) {
             self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
             return Some(RedeemRefusal::Replay);
         }
-        let boot = self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        boot.contains_key(&row.token.id).then_some(RedeemRefusal::OldEpoch)
+        None
     }
 
-    /// True while a token of an earlier epoch of this backend may still be open.
-    fn boot_listed(&self) -> bool {
-        let mut boot = self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let now = boot_ms();
-        boot.retain(|_, until| *until > now);
-        !boot.is_empty()
+    /// True while a token of an earlier epoch of this backend may still be open for the player.
+    fn is_boot_listed(&self, player: &Player) -> bool {
+        let boot = self.boot();
+        !boot.listed || boot.until.get(player).is_some_and(|until| *until > boot_ms())
     }
 }
 

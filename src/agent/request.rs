@@ -127,7 +127,7 @@ pub enum Reason {
     Refused,
     /// The kill switch is on.
     KillSwitch,
-    /// Another proxy moves the player.
+    /// Another proxy moves the player, or another request of the player holds a place elsewhere.
     Lost,
     /// The request was cancelled.
     Cancelled,

@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, Player, TokenId};
 use crate::node::LeaseEvent;
-use crate::store::Key;
-use crate::token::{Claimant, ConsumeOutcome, LedgerState, TokenEvent, Unsettled};
+use crate::store::{Key, boot_ms};
+use crate::token::{Claimant, ConsumeOutcome, TokenEvent, Unsettled};
 
-use super::backend::{Backend, Inventory, boot_time_of};
+use super::backend::{Backend, BootList, Inventory, boot_time_of};
 use super::background::jitter;
 use super::core::TokenHint;
 
@@ -79,11 +79,25 @@ impl<I: Inventory> Backend<I> {
             let player = self.player_of(&id);
             self.come_home(&id, player, place, "expired");
         }
+        self.settle_all().await;
+        self.ledger().forget(now);
+        let listed = {
+            let (mut boot, now) = (self.boot(), boot_ms());
+            boot.until.retain(|_, until| *until > now);
+            boot.listed
+        };
+        let epoch = self.core.lease.epoch();
+        if !listed && epoch != Epoch::NONE {
+            self.list_old(epoch).await;
+        }
+    }
+
+    /// Asks the store about everything whose outcome is not known.
+    pub(super) async fn settle_all(&self) {
         let unsettled = self.ledger().take_unsettled();
         for entry in unsettled {
             self.settle_one(entry).await;
         }
-        self.ledger().forget(now);
     }
 
     fn player_of(&self, id: &TokenId) -> Option<Player> {
@@ -134,9 +148,14 @@ impl<I: Inventory> Backend<I> {
     /// A token channel's hint: the row decides.
     async fn look_at(&self, event: TokenEvent) {
         let TokenEvent::Ended { player, id, server } = event else { return };
-        if server != self.core.identity.id || self.ledger().state(&id) != Some(LedgerState::Held) {
+        if server != self.core.identity.id || !self.ledger().hint(&id) {
             return;
         }
+        self.look(id, player).await;
+    }
+
+    /// Looks at the row of a held token.
+    pub(super) async fn look(&self, id: TokenId, player: Player) {
         if let Err(error) = self.check_rows(&[(id, player)]).await {
             tracing::debug!(%error, "could not look at a token; its expiry brings the place home");
         }
@@ -193,19 +212,21 @@ impl<I: Inventory> Backend<I> {
 
     /// Open tokens of earlier epochs: they cannot be consumed, and are aged out.
     async fn list_old(&self, current: Epoch) {
+        self.boot().listed = false;
         match self.core.book.list(&self.core.identity.id).await {
             Ok(rows) => {
-                let old: BTreeMap<TokenId, u64> = rows
-                    .into_iter()
-                    .filter(|row| row.token.server_epoch != current)
-                    .map(|row| (row.token.id, boot_time_of(&self.core.store, row.token.expires_at_ms)))
+                let old = rows.into_iter().filter(|row| row.token.server_epoch != current);
+                let until: BTreeMap<Player, u64> = old
+                    .map(|row| (row.token.player, boot_time_of(&self.core.store, row.token.expires_at_ms)))
                     .collect();
-                if !old.is_empty() {
-                    tracing::info!(tokens = old.len(), "tokens of earlier epochs are aged out");
+                if !until.is_empty() {
+                    tracing::info!(tokens = until.len(), "tokens of earlier epochs are aged out");
                 }
-                *self.boot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = old;
+                *self.boot() = BootList { listed: true, until };
             }
-            Err(error) => tracing::warn!(%error, "could not list the tokens of earlier epochs"),
+            Err(error) => {
+                tracing::warn!(%error, "could not list the tokens of earlier epochs; the next sweep tries again")
+            }
         }
     }
 }

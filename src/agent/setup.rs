@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -92,6 +93,7 @@ impl Setup {
     /// A proxy that is no member: it claims the tokens of players who connect, and publishes nothing. Starts no task;
     /// needs a tokio runtime.
     pub fn router(self) -> Result<RouterAgent> {
+        runtime()?;
         let Self { config, keyring } = self;
         let id = config.node_id()?.clone();
         let store = Store::new(config.zone.clone(), Self::store_options(&config)?)?;
@@ -112,6 +114,7 @@ impl Setup {
         hears_beats: bool,
         accepting: bool,
     ) -> Result<Agent> {
+        let runtime = runtime()?;
         let Self { config, keyring } = self;
         let limits = LivenessLimits {
             suspect_ms: config.directory.suspect_ms,
@@ -160,9 +163,18 @@ impl Setup {
             hears_beats,
             status,
             token_events: token_events(),
+            runtime,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         Ok(Agent::start(core, sink, items))
     }
+}
+
+/// The runtime that the caller is in.
+fn runtime() -> Result<Handle> {
+    Handle::try_current().map_err(|_| Error::OutOfBounds {
+        what: "runtime",
+        problem: "there is none here; start an agent inside a tokio runtime".to_owned(),
+    })
 }

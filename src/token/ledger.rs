@@ -41,6 +41,8 @@ struct Entry<P> {
     busy: bool,
     /// Consumed, but whoever asked never heard it.
     undelivered: bool,
+    /// An event said that it ended before the answer to its issue was here.
+    hinted: bool,
 }
 
 /// What a join finds in the ledger.
@@ -116,20 +118,36 @@ impl<P> Ledger<P> {
             consume_op: None,
             busy: true,
             undelivered: false,
+            hinted: false,
         };
         self.by_player.entry(order.player.clone()).or_default().push(order.id.clone());
         self.entries.insert(order.id.clone(), entry);
     }
 
-    /// The token stands.
-    pub fn issued(&mut self, token: &Token) {
-        if let Some(entry) = self.entries.get_mut(&token.id)
-            && entry.state == LedgerState::Issuing
-        {
-            entry.state = LedgerState::Held;
-            entry.expires_at_ms = token.expires_at_ms;
-            entry.order = None;
-            entry.busy = false;
+    /// The token stands. True where an event overtook the answer and said that it ended: its row is to be looked at.
+    pub fn issued(&mut self, token: &Token) -> bool {
+        match self.entries.get_mut(&token.id) {
+            Some(entry) if entry.state == LedgerState::Issuing => {
+                entry.state = LedgerState::Held;
+                entry.expires_at_ms = token.expires_at_ms;
+                entry.order = None;
+                entry.busy = false;
+                std::mem::take(&mut entry.hinted)
+            }
+            _ => false,
+        }
+    }
+
+    /// An event says that a token ended. True where its row is to be looked at now; that of one whose issue is not
+    /// answered yet is looked at then.
+    pub fn hint(&mut self, id: &TokenId) -> bool {
+        match self.entries.get_mut(id) {
+            Some(entry) if entry.state == LedgerState::Issuing => {
+                entry.hinted = true;
+                false
+            }
+            Some(entry) => entry.state == LedgerState::Held,
+            None => false,
         }
     }
 
@@ -341,121 +359,4 @@ impl<P> Ledger<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{NodeId, RequestId};
-
-    fn player() -> Player {
-        Player::new("alice").expect("valid")
-    }
-
-    fn raw(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).expect("JSON")
-    }
-
-    fn order(id: &str) -> IssueOrder {
-        IssueOrder {
-            id: TokenId::new(id).expect("valid"),
-            player: player(),
-            request: RequestId::new("r1").expect("valid"),
-            attempt: 1,
-            payload: raw("{\"x\":1}"),
-            deadline_ms: 0,
-            earlier: Vec::new(),
-            issued_at_ms: 0,
-        }
-    }
-
-    fn token(id: &str, expires_at_ms: u64) -> Token {
-        Token {
-            id: TokenId::new(id).expect("valid"),
-            player: player(),
-            server: NodeId::new("b1").expect("valid"),
-            server_epoch: Epoch(1),
-            request: RequestId::new("r1").expect("valid"),
-            attempt: 1,
-            payload: raw("{\"x\":1}"),
-            issued_at_ms: 0,
-            expires_at_ms,
-            sig: String::new(),
-        }
-    }
-
-    fn held(id: &str) -> Ledger<u32> {
-        let mut ledger = Ledger::default();
-        ledger.issuing(&order(id), Epoch(1), 7, 100);
-        ledger.issued(&token(id, 100));
-        ledger
-    }
-
-    #[test]
-    fn r_11_a_place_goes_back_once_and_only_from_held() {
-        let id = TokenId::new("t1").expect("valid");
-        let mut ledger = held("t1");
-        assert_eq!(ledger.ended(&id), Some(7));
-        assert_eq!(ledger.ended(&id), None, "an event that comes twice gives nothing back twice");
-        assert!(ledger.expire(1_000).is_empty());
-        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past, "what went back cannot be consumed");
-
-        let mut ledger = held("t1");
-        let Redeem::Consume { op, .. } = ledger.begin_redeem(&player(), 10) else { panic!("held") };
-        assert_eq!(ledger.ended(&id), None, "what is being consumed waits for a definite answer");
-        assert!(ledger.expire(1_000).is_empty());
-        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::InProgress);
-        ledger.unknown(&id);
-        assert_eq!(
-            ledger.begin_redeem(&player(), 2_000),
-            Redeem::Consume { id: id.clone(), epoch: Epoch(1), op },
-            "the same operation is asked again, also after the expiry"
-        );
-        assert_eq!(ledger.deliver(&id).map(|(place, _)| place), Some(7));
-        assert!(ledger.deliver(&id).is_none());
-        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
-        assert_eq!(ledger.past(&player()), [id]);
-    }
-
-    #[test]
-    fn r_11_an_issue_of_unknown_outcome_is_settled_before_its_place_moves() {
-        let id = TokenId::new("t1").expect("valid");
-        let mut ledger = Ledger::default();
-        ledger.issuing(&order("t1"), Epoch(1), 7, 100);
-        assert!(ledger.take_unsettled().is_empty(), "its own task is still asking");
-        ledger.unknown(&id);
-        assert!(ledger.expire(1_000).is_empty());
-        assert!(ledger.rejoined(Epoch(2)).is_empty());
-        assert_eq!(ledger.take_unsettled().len(), 1);
-        assert!(ledger.take_unsettled().is_empty(), "one asks at a time");
-        assert_eq!(ledger.not_issued(&id), Some(7));
-        assert_eq!(ledger.promised(), 0);
-    }
-
-    #[test]
-    fn tok_7_held_places_come_home_at_expiry_and_after_a_rejoin() {
-        let mut ledger = held("t1");
-        assert!(ledger.expire(99).is_empty());
-        assert_eq!(ledger.expire(100).len(), 1);
-        assert_eq!(ledger.begin_redeem(&player(), 99), Redeem::Past);
-        ledger.forget(100);
-        assert_eq!(ledger.begin_redeem(&player(), 101), Redeem::Nothing);
-
-        let mut ledger = held("t1");
-        assert!(ledger.rejoined(Epoch(1)).is_empty(), "a resumed epoch keeps what it holds");
-        assert_eq!(ledger.rejoined(Epoch(2)).len(), 1);
-    }
-
-    #[test]
-    fn r_11_a_consume_nobody_heard_of_is_delivered_to_the_next_join_or_comes_home() {
-        let id = TokenId::new("t1").expect("valid");
-        let mut ledger = held("t1");
-        assert!(matches!(ledger.begin_redeem(&player(), 10), Redeem::Consume { .. }));
-        ledger.consumed_unheard(&id);
-        assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Deliver(id.clone()));
-        assert!(ledger.deliver(&id).is_some());
-
-        let mut ledger = held("t1");
-        assert!(matches!(ledger.begin_redeem(&player(), 10), Redeem::Consume { .. }));
-        ledger.consumed_unheard(&id);
-        assert_eq!(ledger.expire(100).len(), 1);
-        assert!(ledger.expire(200).is_empty());
-    }
-}
+mod tests;

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -5,17 +6,17 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::BackendEvent;
+use crate::agent::{Agent, BackendEvent};
 use crate::node::{KILL, LeaseEvent, kill_name};
 
 use super::session::Outputs;
 use super::{Duty, ready};
 
 /// Tells every client what happens to the node, until `stop`.
-pub(super) async fn forward(duty: Arc<Duty>, outputs: Outputs, stop: CancellationToken) {
+pub(super) async fn forward(duty: Arc<Duty>, outputs: Outputs, listen: Option<SocketAddr>, stop: CancellationToken) {
     let Some(agent) = duty.agent() else {
         if let Duty::Router(router) = &*duty {
-            router.forward(&outputs, &stop).await;
+            router.forward(&outputs, listen, &stop).await;
         }
         return;
     };
@@ -28,19 +29,21 @@ pub(super) async fn forward(duty: Arc<Duty>, outputs: Outputs, stop: Cancellatio
             (Some(sender), receiver)
         }
     };
-    let mut is_ready = false;
-    let mut killed = (false, false);
-    if agent.lease().is_valid() {
-        is_ready = true;
-        outputs.tell(&ready(agent));
+    let mut switches = Switches::default();
+    let mut is_ready = agent.lease().is_valid();
+    if is_ready {
+        outputs.tell(&ready(agent.lease().id(), agent.lease().epoch(), listen));
+        switches.tell(agent, &outputs);
     }
     loop {
+        // In this order, so that what happened before a stop is told before it.
         tokio::select! {
-            () = stop.cancelled() => return,
+            biased;
             event = lease.recv() => match event {
                 Ok(LeaseEvent::Joined { .. }) => {
                     if !std::mem::replace(&mut is_ready, true) {
-                        outputs.tell(&ready(agent));
+                        outputs.tell(&ready(agent.lease().id(), agent.lease().epoch(), listen));
+                        switches.tell(agent, &outputs);
                     }
                 }
                 Ok(event) => outputs.tell(&text(&event)),
@@ -52,20 +55,35 @@ pub(super) async fn forward(duty: Arc<Duty>, outputs: Outputs, stop: Cancellatio
                 Err(RecvError::Lagged(missed)) => outputs.tell(&json!({ "event": "missed", "events": missed })),
                 Err(RecvError::Closed) => return,
             },
-            changed = control.changed() => {
+            // A switch that is on already comes after the line that says ready.
+            changed = control.changed(), if is_ready => {
                 if changed.is_err() {
                     return;
                 }
-                let own = kill_name(agent.lease().id());
-                let now = (agent.control().is_on(KILL), agent.control().is_on(&own));
-                if now.0 != killed.0 {
-                    outputs.tell(&json!({ "event": "kill", "scope": "fleet", "on": now.0 }));
-                }
-                if now.1 != killed.1 {
-                    outputs.tell(&json!({ "event": "kill", "scope": agent.lease().id(), "on": now.1 }));
-                }
-                killed = now;
+                switches.tell(agent, &outputs);
             }
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// The kill switches as they were last told.
+#[derive(Default)]
+struct Switches {
+    fleet: bool,
+    own: bool,
+}
+
+impl Switches {
+    fn tell(&mut self, agent: &Agent, outputs: &Outputs) {
+        let id = agent.lease().id();
+        let fleet = agent.control().is_on(KILL);
+        if std::mem::replace(&mut self.fleet, fleet) != fleet {
+            outputs.tell(&json!({ "event": "kill", "scope": "fleet", "on": fleet }));
+        }
+        let own = agent.control().is_on(&kill_name(id));
+        if std::mem::replace(&mut self.own, own) != own {
+            outputs.tell(&json!({ "event": "kill", "scope": id, "on": own }));
         }
     }
 }

@@ -9,6 +9,7 @@ mod proxy;
 mod router;
 mod session;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
@@ -20,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Agent, AgentStatus, Setup};
 use crate::error::Error;
-use crate::ids::{NodeId, Role};
+use crate::ids::{Epoch, NodeId, Role};
 use crate::node::LoadSample;
 
 use super::Failure;
@@ -51,7 +52,7 @@ pub(super) struct Options {
 enum Duty {
     Backend(backend::Duty),
     Proxy(proxy::Duty),
-    Router(router::Duty),
+    Router(Box<router::Duty>),
     Other(Agent),
 }
 
@@ -110,7 +111,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let setup = Setup::from_env(config)?;
     let role = setup.config().node.role.clone();
     let duty = Arc::new(match role.as_str() {
-        "proxy" if options.router => Duty::Router(router::Duty::start(setup)?),
+        "proxy" if options.router => Duty::Router(Box::new(router::Duty::start(setup)?)),
         _ if options.router => return Err(Failure::Usage("--router goes with --role proxy".to_owned())),
         "backend" => Duty::Backend(backend::Duty::start(setup)?),
         "proxy" => Duty::Proxy(proxy::Duty::start(setup)?),
@@ -120,7 +121,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let tasks = TaskTracker::new();
     let outputs = Outputs::default();
     let stdout = outputs.add(tokio::io::stdout(), &tasks);
-    tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), stop.clone()));
+    let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), listen, stop.clone()));
     let sessions = session::Sessions { duty: Arc::clone(&duty), outputs, tasks: tasks.clone(), stop: stop.clone() };
     sessions.read(tokio::io::stdin(), stdout);
     if let Some(listener) = listener {
@@ -155,7 +157,11 @@ async fn refused(agent: Option<&Agent>) -> Error {
     }
 }
 
-/// The line that says a node is ready.
-fn ready(agent: &Agent) -> Value {
-    json!({ "event": "ready", "id": agent.lease().id(), "epoch": agent.lease().epoch() })
+/// The line that says a node is ready. `listen` is there with `--listen`, so that port 0 can be asked for.
+fn ready(id: &NodeId, epoch: Epoch, listen: Option<SocketAddr>) -> Value {
+    let mut line = json!({ "event": "ready", "id": id, "epoch": epoch });
+    if let Some(addr) = listen {
+        line["listen"] = addr.to_string().into();
+    }
+    line
 }

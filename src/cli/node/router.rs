@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use crate::ids::Epoch;
 
 use super::line::Line;
 use super::proxy::told;
+use super::ready;
 use super::session::Outputs;
 
 /// Time between two tries to reach the store.
@@ -37,7 +39,7 @@ impl Duty {
     }
 
     /// Says that it is ready once the store was reached.
-    pub async fn forward(&self, outputs: &Outputs, stop: &CancellationToken) {
+    pub async fn forward(&self, outputs: &Outputs, listen: Option<SocketAddr>, stop: &CancellationToken) {
         loop {
             match self.router.prepare().await {
                 Ok(()) => break,
@@ -48,7 +50,8 @@ impl Duty {
                 () = sleep(RETRY) => {}
             }
         }
-        let epoch = Epoch::NONE;
-        outputs.tell(&json!({ "event": "ready", "id": self.router.id(), "epoch": epoch, "router": true }));
+        let mut line = ready(self.router.id(), Epoch::NONE, listen);
+        line["router"] = true.into();
+        outputs.tell(&line);
     }
 }

@@ -1,13 +1,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
-use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::{Decoder, FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -50,6 +51,11 @@ impl Outputs {
                 tracing::debug!("a client missed an event");
             }
         }
+    }
+
+    /// Takes an output away; what waits in it is still written.
+    fn remove(&self, output: &mpsc::Sender<String>) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !other.same_channel(output));
     }
 
     fn close(&self) {
@@ -116,11 +122,12 @@ impl Sessions {
                 };
                 let (reader, writer) = stream.into_split();
                 let output = outputs.add(writer, &tasks);
-                let (duty, stop) = (Arc::clone(&duty), stop.clone());
+                let (duty, outputs, stop) = (Arc::clone(&duty), outputs.clone(), stop.clone());
                 tasks.spawn(async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = serve(duty, reader, output) => {}
+                        // A client that has said its last line gets its answers, and then its connection is closed.
+                        () = serve(duty, reader, output.clone()) => outputs.remove(&output),
                     }
                     drop(client);
                 });
@@ -138,23 +145,49 @@ impl Sessions {
     }
 }
 
+/// A client's lines, each with what is wrong with it where it cannot be read: the lines after it are read all the same.
+struct Lines(LinesCodec);
+
+impl Lines {
+    fn item(decoded: Result<Option<String>, LinesCodecError>) -> std::io::Result<Option<Result<String, String>>> {
+        match decoded {
+            Ok(text) => Ok(text.map(Ok)),
+            Err(LinesCodecError::MaxLineLengthExceeded) => {
+                Ok(Some(Err(format!("the line is longer than {LINE_MAX_BYTES} bytes"))))
+            }
+            Err(LinesCodecError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                Ok(Some(Err("the line is not UTF-8".to_owned())))
+            }
+            Err(LinesCodecError::Io(error)) => Err(error),
+        }
+    }
+}
+
+impl Decoder for Lines {
+    type Item = Result<String, String>;
+    type Error = std::io::Error;
+
+    fn decode(&mut self, bytes: &mut BytesMut) -> std::io::Result<Option<Self::Item>> {
+        Self::item(self.0.decode(bytes))
+    }
+
+    fn decode_eof(&mut self, bytes: &mut BytesMut) -> std::io::Result<Option<Self::Item>> {
+        Self::item(self.0.decode_eof(bytes))
+    }
+}
+
 async fn serve(duty: Arc<Duty>, reader: impl AsyncRead + Unpin, output: mpsc::Sender<String>) {
-    let mut lines = FramedRead::new(reader, LinesCodec::new_with_max_length(LINE_MAX_BYTES));
+    let mut lines = FramedRead::new(reader, Lines(LinesCodec::new_with_max_length(LINE_MAX_BYTES)));
     let room = Arc::new(Semaphore::new(CONCURRENT_MAX));
     let tasks = TaskTracker::new();
     while let Some(line) = lines.next().await {
         let text = match line {
-            Ok(text) => text,
-            Err(LinesCodecError::MaxLineLengthExceeded) => {
-                let error = format!("the line is longer than {LINE_MAX_BYTES} bytes");
-                say(&output, &json!({ "id": null, "outcome": "error", "error": error })).await;
+            Ok(Ok(text)) => text,
+            Ok(Err(problem)) => {
+                say(&output, &json!({ "id": null, "outcome": "error", "error": problem })).await;
                 continue;
             }
-            Err(LinesCodecError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-                say(&output, &json!({ "id": null, "outcome": "error", "error": "the line is not UTF-8" })).await;
-                continue;
-            }
-            Err(LinesCodecError::Io(error)) => {
+            Err(error) => {
                 tracing::debug!(%error, "a client's lines ended");
                 break;
             }
@@ -170,9 +203,16 @@ async fn serve(duty: Arc<Duty>, reader: impl AsyncRead + Unpin, output: mpsc::Se
             }
         };
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
-        let (duty, output) = (Arc::clone(&duty), output.clone());
+        let duty = Arc::clone(&duty);
+        let mut answering = Box::pin(async move { duty.answer(line).await });
+        // Lines take their first step in their order, so that a cancel finds the dispatch of the line before it.
+        if let Some(answer) = (&mut answering).now_or_never() {
+            say(&output, &answer).await;
+            continue;
+        }
+        let output = output.clone();
         tasks.spawn(async move {
-            let answer = duty.answer(line).await;
+            let answer = answering.await;
             say(&output, &answer).await;
             drop(place);
         });

@@ -1,0 +1,126 @@
+//! The lines of either role, and what happens to a line that is none.
+
+use serde_json::json;
+
+use crate::support::fleet::Node;
+use crate::support::wait::eventually;
+use crate::{Fleet, LIMIT, ask, sees};
+
+#[tokio::test]
+async fn cli_3_a_player_goes_all_the_way_by_lines() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+
+    let early = ask(&mut proxy, json!({"op": "dispatch", "id": "r0", "player": "alice", "region": null})).await;
+    assert_eq!((&early["outcome"], &early["reason"]), (&json!("refused"), &json!("no_candidate")));
+    assert!(early["message"].as_str().is_some_and(|text| !text.is_empty()), "what the player reads: {early}");
+
+    let set = ask(&mut backend, json!({"op": "places", "id": "s1", "count": 20, "region": "default"})).await;
+    assert_eq!((&set["outcome"], &set["free"]), (&json!("ok"), &json!(20)));
+    let moved = sees(&mut proxy, "alice").await;
+    assert_eq!((&moved["server"], &moved["addr"]), (&json!("b1"), &json!("b1.example:25565")));
+    assert!(moved["deadline_ms"].as_u64().is_some_and(|left| left > 10_000 && left < 30_000), "{moved}");
+    let promised = backend.wait_for(|line| line["event"] == "place_promised", LIMIT).await;
+    assert_eq!((&promised["player"], &promised["token"]), (&json!("alice"), &moved["token"]));
+
+    let found = ask(&mut proxy, json!({"op": "find", "id": "f1", "player": "alice"})).await;
+    assert_eq!((&found["outcome"], &found["token"]["id"]), (&json!("found"), &moved["token"]));
+    assert_eq!(found["token"]["state"], "CLAIMED");
+
+    let landed = ask(&mut backend, json!({"op": "redeem", "id": "r2", "player": "alice"})).await;
+    assert_eq!((&landed["outcome"], &landed["token"]), (&json!("landed"), &moved["token"]));
+    assert_eq!(landed["payload"], moved["payload"]);
+    assert_eq!(landed["payload"]["region"], "default");
+    let again = ask(&mut backend, json!({"op": "redeem", "id": "r3", "player": "alice"})).await;
+    assert_eq!(again["outcome"], "none");
+    let found = ask(&mut proxy, json!({"op": "find", "id": "f2", "player": "alice"})).await;
+    assert_eq!(found["outcome"], "none");
+
+    let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
+    assert_eq!((&status["free"], &status["promised"]), (&json!(19), &json!(0)));
+    assert_eq!(status["agent"]["status"], "member");
+
+    // A transfer that fails, and one that is cancelled: both places come home.
+    let moved = sees(&mut proxy, "bob").await;
+    let released = ask(&mut proxy, json!({"op": "release", "id": "r4", "player": "bob", "request": moved["id"]})).await;
+    assert_eq!(released["outcome"], "released");
+    let home = backend.wait_for(|line| line["event"] == "place_returned", LIMIT).await;
+    assert_eq!((&home["player"], &home["token"]), (&json!("bob"), &moved["token"]));
+    let moved = sees(&mut proxy, "carol").await;
+    let gone = ask(&mut proxy, json!({"op": "cancel", "id": "r5", "player": "carol", "request": moved["id"]})).await;
+    assert_eq!(gone["outcome"], "cancelled");
+    backend.wait_for(|line| line["event"] == "place_returned" && line["player"] == "carol", LIMIT).await;
+    let unknown = ask(&mut proxy, json!({"op": "cancel", "id": "r6", "player": "carol", "request": "nothing"})).await;
+    assert_eq!(unknown["outcome"], "error");
+
+    let load = json!({"op": "load", "id": "l1", "players": 7, "soft_cap": 100, "load": {"tps_1m": 19.5}});
+    assert_eq!(ask(&mut backend, load).await["outcome"], "ok");
+}
+
+// DSP-8: a connection that closes right behind its command. The two lines are one write.
+#[tokio::test]
+async fn cli_3_a_cancel_right_behind_its_dispatch_finds_it() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 50})).await;
+    sees(&mut proxy, "warm").await;
+    ask(&mut backend, json!({"op": "redeem", "id": "w", "player": "warm"})).await;
+    for n in 0..20 {
+        let (name, request) = (format!("p{n}"), format!("r{n}"));
+        let dispatch = json!({"op": "dispatch", "id": request, "player": name});
+        let cancel = json!({"op": "cancel", "id": format!("c{n}"), "player": name, "request": request});
+        proxy.send_line(&format!("{dispatch}\n{cancel}"));
+        let mut answers = Vec::new();
+        while answers.len() < 2 {
+            let line = proxy.next_line(LIMIT).await;
+            assert_ne!(line["outcome"], "error", "{line}");
+            answers.push((line["id"].clone(), line["outcome"].clone()));
+        }
+        assert!(answers.contains(&(json!(format!("c{n}")), json!("cancelled"))), "{answers:?}");
+        let found = ask(&mut proxy, json!({"op": "find", "id": format!("f{n}"), "player": name})).await;
+        assert_eq!(found["outcome"], "none", "no live token is left");
+    }
+    all_home(&mut backend, 49).await;
+}
+
+async fn all_home(backend: &mut Node, free: u64) {
+    let mut n = 0;
+    eventually("every place is free again", LIMIT, async || {
+        n += 1;
+        let status = ask(backend, json!({"op": "status", "id": format!("t{n}")})).await;
+        status["free"] == free && status["promised"] == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cli_3_a_line_that_is_not_valid_is_answered_and_the_process_goes_on() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let wrong = [
+        ("{", "not valid"),
+        ("places 20", "not valid"),
+        ("[1,2]", "not valid"),
+        ("{\"op\":\"fly\",\"id\":\"x\"}", "unknown variant"),
+        ("{\"op\":\"redeem\",\"id\":\"x\",\"player\":\"a b\"}", "without blanks"),
+        ("{\"op\":\"places\",\"id\":\"x\",\"count\":-1}", "not valid"),
+        ("{\"op\":\"places\",\"id\":\"x\",\"count\":99999999999}", "out of range"),
+        ("{\"op\":\"dispatch\",\"id\":\"x\",\"player\":\"alice\"}", "a backend has no such op"),
+        (&format!("{{\"op\":\"status\",\"id\":\"{}\"}}", "x".repeat(70_000)), "longer than 65536 bytes"),
+    ];
+    for (line, want) in wrong {
+        backend.send_line(line);
+        let answer = backend.next_line(LIMIT).await;
+        assert_eq!(answer["outcome"], "error", "{answer}");
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains(want)), "{want}: {answer}");
+        if line.contains("\"id\":\"x\"") {
+            assert_eq!(answer["id"], "x", "{answer}");
+        }
+    }
+    backend.send_line("");
+    backend.send_line("   ");
+    let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
+    assert_eq!(status["outcome"], "ok");
+}
