@@ -1,3 +1,4 @@
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -132,14 +133,7 @@ impl Store {
         loop {
             let started = std::time::Instant::now();
             let outcome = self.run_once(invocation, deadline).await;
-            metrics::histogram!("maitred_script_seconds", "script" => script.name())
-                .record(started.elapsed().as_secs_f64());
-            let word = match &outcome {
-                Ok(answer) => script.answers().iter().find(|word| **word == answer.word()).copied().unwrap_or("OTHER"),
-                Err(Error::Unreachable { .. }) => "UNREACHABLE",
-                Err(_) => "ERROR",
-            };
-            metrics::counter!("maitred_script_calls_total", "script" => script.name(), "answer" => word).increment(1);
+            measure(script, &outcome, started.elapsed());
             match outcome {
                 Err(error) if passes_by_itself(&error) => {
                     let pause = pauses.next().unwrap_or(MAX_PAUSE);
@@ -159,6 +153,7 @@ impl Store {
         let script = invocation.script;
         let value = match self.send(&invocation.command, deadline).await {
             Err(Sent::Redis(error)) if fault::is_no_script(&error) => {
+                metrics::counter!("maitred_script_reloads_total", "script" => script.name()).increment(1);
                 self.load_script(script).await?;
                 self.send(&invocation.command, deadline).await
             }
@@ -171,12 +166,14 @@ impl Store {
     /// after a reload, and only that. Not repeated on an unknown outcome: then every call has that error.
     pub async fn run_many(&self, invocations: &[Invocation]) -> Result<Vec<Result<Answer>>> {
         let during = "a pipeline of scripts";
+        let started = std::time::Instant::now();
         let mut values = self.send_all(invocations.iter().map(|call| &call.command), during).await?;
         let missing: Vec<usize> =
             values.iter().enumerate().filter(|(_, value)| is_no_script(value)).map(|(index, _)| index).collect();
         if !missing.is_empty() {
             let again: Vec<&Invocation> = missing.iter().filter_map(|index| invocations.get(*index)).collect();
             for call in &again {
+                metrics::counter!("maitred_script_reloads_total", "script" => call.script.name()).increment(1);
                 self.load_script(call.script).await?;
             }
             let late = self.send_all(again.iter().map(|call| &call.command), during).await?;
@@ -186,9 +183,15 @@ impl Store {
                 }
             }
         }
-        let answers = invocations.iter().zip(values).map(|(call, value)| match value {
-            Value::ServerError(error) => Err(fault::typed(call.script.name(), &RedisError::from(error))),
-            value => Answer::read(call.script, value),
+        // What one call of a pipeline took is what the caller waited for it: the whole of it.
+        let took = started.elapsed();
+        let answers = invocations.iter().zip(values).map(|(call, value)| {
+            let outcome = match value {
+                Value::ServerError(error) => Err(fault::typed(call.script.name(), &RedisError::from(error))),
+                value => Answer::read(call.script, value),
+            };
+            measure(call.script, &outcome, took);
+            outcome
         });
         Ok(answers.collect())
     }
@@ -203,7 +206,10 @@ impl Store {
         let mut connection = self.shared();
         let bound = Instant::now() + self.options().command_timeout + self.options().connect_timeout;
         match timeout_at(bound, connection.req_packed_commands(&pipeline, 0, count)).await {
-            Ok(values) => values.map_err(|error| fault::typed(during, &error)),
+            Ok(values) => {
+                self.note(&values);
+                values.map_err(|error| fault::typed(during, &error))
+            }
             Err(_) => Err(Sent::Late.typed(during)),
         }
     }
@@ -214,8 +220,25 @@ impl Store {
         let bound = deadline.min(Instant::now() + self.options().command_timeout);
         match timeout_at(bound, connection.req_packed_command(command)).await {
             // At this level the client hands on a refusal of the store as a value.
-            Ok(outcome) => outcome.and_then(Value::extract_error).map_err(Sent::Redis),
+            Ok(outcome) => {
+                self.note(&outcome);
+                outcome.and_then(Value::extract_error).map_err(Sent::Redis)
+            }
             Err(_) => Err(Sent::Late),
+        }
+    }
+
+    /// Counts a reconnect of the shared connection where this is the first answer after it broke.
+    fn note<T>(&self, outcome: &redis::RedisResult<T>) {
+        match outcome {
+            Ok(_) if self.broken().swap(false, Ordering::Relaxed) => {
+                metrics::counter!("maitred_store_reconnects_total").increment(1);
+                tracing::info!("the store answers again");
+            }
+            Err(error) if error.is_io_error() && !self.broken().swap(true, Ordering::Relaxed) => {
+                tracing::info!(%error, "the connection to the store is broken");
+            }
+            _ => {}
         }
     }
 
@@ -236,6 +259,17 @@ impl Store {
             found: loaded,
         })
     }
+}
+
+fn measure(script: &'static Script, outcome: &Result<Answer>, took: Duration) {
+    let answer = match outcome {
+        Ok(answer) => script.answers().iter().find(|word| **word == answer.word()).copied().unwrap_or("OTHER"),
+        Err(Error::Unreachable { .. }) => "UNREACHABLE",
+        Err(_) => "ERROR",
+    };
+    let labels = [("script", script.name()), ("answer", answer)];
+    metrics::counter!("maitred_script_calls_total", &labels).increment(1);
+    metrics::histogram!("maitred_script_seconds", &labels).record(took.as_secs_f64());
 }
 
 /// Longest pause between two tries.

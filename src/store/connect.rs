@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime, Timeouts};
@@ -59,6 +60,8 @@ struct Inner {
     client: Client,
     shared: ConnectionManager,
     pool: Pool,
+    /// The last that was heard of the shared connection is that it broke.
+    broken: AtomicBool,
 }
 
 /// What the server says of itself.
@@ -100,7 +103,15 @@ impl Store {
         };
         let pool =
             Pool::builder(manager).config(pool).runtime(Runtime::Tokio1).build().map_err(|error| unusable(&error))?;
-        let inner = Inner { options, keys: Keys::new(zone), clock: StoreClock::default(), client, shared, pool };
+        let inner = Inner {
+            options,
+            keys: Keys::new(zone),
+            clock: StoreClock::default(),
+            client,
+            shared,
+            pool,
+            broken: AtomicBool::new(false),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -196,6 +207,10 @@ impl Store {
 
     pub(super) fn shared(&self) -> ConnectionManager {
         self.inner.shared.clone()
+    }
+
+    pub(super) fn broken(&self) -> &AtomicBool {
+        &self.inner.broken
     }
 
     pub(super) async fn pooled(&self, during: &'static str) -> Result<deadpool_redis::Connection> {
