@@ -133,7 +133,7 @@ impl Post {
     }
 
     /// [`call`](Self::call) with JSON that is at hand.
-    #[tracing::instrument(level = "debug", name = "call", skip_all, fields(to = Empty, method))]
+    #[tracing::instrument(level = "debug", name = "call", skip_all, fields(to = Empty, method = method))]
     pub async fn call_raw<'a>(
         &self,
         target: impl Into<Target<'a>>,

@@ -262,9 +262,11 @@ impl Directory {
         }
         contact.measured_ms = now;
         drop(contact);
-        for node in &self.snapshot().nodes {
-            let age = Duration::from_millis(node.age_ms).as_secs_f64();
-            metrics::gauge!("maitred_node_beat_age_seconds", "node" => node.record.id.to_string()).set(age);
+        let ages = self.view().ages(now);
+        for (id, age_ms) in ages {
+            // A gauge cannot be taken back, and no alert may stay on for a node that is no more.
+            let age = age_ms.map_or(f64::NAN, |ms| Duration::from_millis(ms).as_secs_f64());
+            metrics::gauge!("maitred_node_beat_age_seconds", "node" => id.to_string()).set(age);
         }
     }
 

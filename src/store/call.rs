@@ -1,4 +1,3 @@
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -207,7 +206,7 @@ impl Store {
         let bound = Instant::now() + self.options().command_timeout + self.options().connect_timeout;
         match timeout_at(bound, connection.req_packed_commands(&pipeline, 0, count)).await {
             Ok(values) => {
-                self.note(&values);
+                self.link().note(&values);
                 values.map_err(|error| fault::typed(during, &error))
             }
             Err(_) => Err(Sent::Late.typed(during)),
@@ -221,24 +220,10 @@ impl Store {
         match timeout_at(bound, connection.req_packed_command(command)).await {
             // At this level the client hands on a refusal of the store as a value.
             Ok(outcome) => {
-                self.note(&outcome);
+                self.link().note(&outcome);
                 outcome.and_then(Value::extract_error).map_err(Sent::Redis)
             }
             Err(_) => Err(Sent::Late),
-        }
-    }
-
-    /// Counts a reconnect of the shared connection where this is the first answer after it broke.
-    fn note<T>(&self, outcome: &redis::RedisResult<T>) {
-        match outcome {
-            Ok(_) if self.broken().swap(false, Ordering::Relaxed) => {
-                metrics::counter!("maitred_store_reconnects_total").increment(1);
-                tracing::info!("the store answers again");
-            }
-            Err(error) if error.is_io_error() && !self.broken().swap(true, Ordering::Relaxed) => {
-                tracing::info!(%error, "the connection to the store is broken");
-            }
-            _ => {}
         }
     }
 

@@ -1,17 +1,17 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime, Timeouts};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use tokio::time::Instant;
 
 use super::call::MAX_PAUSE;
 use super::clock::{StoreClock, boot_ms};
 use super::fault;
 use super::keys::Keys;
+use super::link::Link;
 use super::scripts;
 use super::url::StoreUrl;
 use crate::error::{Error, Result};
@@ -60,8 +60,7 @@ struct Inner {
     client: Client,
     shared: ConnectionManager,
     pool: Pool,
-    /// The last that was heard of the shared connection is that it broke.
-    broken: AtomicBool,
+    link: Arc<Link>,
 }
 
 /// What the server says of itself.
@@ -82,7 +81,16 @@ impl Store {
         scripts::verify_all()?;
         let unusable = |error: &dyn fmt::Display| Error::StoreUrl { problem: error.to_string() };
         let client = Client::open(options.url.info()).map_err(|error| unusable(&error))?;
+        let link = Arc::new(Link::default());
+        let told = Arc::clone(&link);
+        let push = move |info: PushInfo| -> std::result::Result<(), redis::aio::SendError> {
+            if info.kind == PushKind::Disconnection {
+                told.lost(&"it was closed");
+            }
+            Ok(())
+        };
         let manager = ConnectionManagerConfig::new()
+            .set_push_sender(push)
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(MAX_PAUSE)
             .set_number_of_retries(usize::MAX)
@@ -103,15 +111,7 @@ impl Store {
         };
         let pool =
             Pool::builder(manager).config(pool).runtime(Runtime::Tokio1).build().map_err(|error| unusable(&error))?;
-        let inner = Inner {
-            options,
-            keys: Keys::new(zone),
-            clock: StoreClock::default(),
-            client,
-            shared,
-            pool,
-            broken: AtomicBool::new(false),
-        };
+        let inner = Inner { options, keys: Keys::new(zone), clock: StoreClock::default(), client, shared, pool, link };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -209,8 +209,8 @@ impl Store {
         self.inner.shared.clone()
     }
 
-    pub(super) fn broken(&self) -> &AtomicBool {
-        &self.inner.broken
+    pub(super) fn link(&self) -> &Link {
+        &self.inner.link
     }
 
     pub(super) async fn pooled(&self, during: &'static str) -> Result<deadpool_redis::Connection> {
