@@ -24,6 +24,8 @@ const HEAD: &str = "\
 What maitred promises, and the tests that prove it. `grep -rn TOK-3 tests src` finds everything that names an id. `open`:
 no test names it yet. `+n`: so many more tests. A file without a test's name proves it by all that it holds.
 
+The list goes by what the tests name. It says where to look, not that every clause is covered or that the tests pass.
+
 Made from the tests: `MAITRED_WRITE_REQUIREMENTS=1 cargo test --test requirements` writes this file.
 ";
 

@@ -205,7 +205,10 @@ pub const FAMILIES: &[Family] = &[
     Family {
         prefix: "OBS",
         title: "observation",
-        ids: &[("OBS-1", "spans, events and metrics"), ("OBS-2", "the operator's handbook")],
+        ids: &[
+            ("OBS-1", "spans, events and metrics; the endpoint is not there yet"),
+            ("OBS-2", "the operator's handbook"),
+        ],
     },
     Family {
         prefix: "REL",
