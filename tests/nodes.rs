@@ -217,7 +217,8 @@ async fn r_7_the_rule_of_proposed_epochs() {
     const HOUR: i64 = 3_600_000;
     const DAY: i64 = 86_400_000;
     // Offsets from the store's time: last epoch given, own last epoch, proposed; then what the answer has to be.
-    let table: [(Option<i64>, Option<i64>, i64, Result<(), i64>); 12] = [
+    type Case = (Option<i64>, Option<i64>, i64, Result<(), i64>);
+    let table: [Case; 12] = [
         (None, None, 0, Ok(())),
         (None, None, -900, Ok(())),
         (None, None, -2_000, Err(0)),

@@ -13,12 +13,16 @@ mod contents;
 #[allow(dead_code, reason = "script_bridge uses the rest of it")]
 mod reply;
 
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 use maitred::ids::{NodeId, Player, Role, Zone};
 use maitred::store::{Answer, Invocation, Store, StoreOptions, StoreUrl, scripts};
 use redis::Connection;
 
 use contents::{Contents, ask, contents, same, words};
 use reply::Reply;
+use support::fault::FaultProxy;
 use support::store::{TestStore, command_stats};
 
 /// A store, the library's view of it, and a connection past the library.
@@ -255,6 +259,32 @@ async fn sto_3_a_pipeline_after_a_full_flush_answers_every_call() {
     let answers = bench.store.run_many(&calls).await.expect("the pipeline goes through");
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.word() == "CANCELLED")));
     assert_eq!(bench.calls("evalsha").await, 16);
+}
+
+// A connection a call would be measurably slower, and a burst of players would open hundreds of them.
+#[tokio::test]
+async fn sto_11_many_calls_at_once_share_one_connection_and_one_wait() {
+    let server = TestStore::start();
+    let wire = FaultProxy::start(&server);
+    let mut options = StoreOptions::new(StoreUrl::parse(&wire.url()).expect("a URL"));
+    options.command_timeout = Duration::from_secs(10);
+    options.operation_timeout = Duration::from_secs(20);
+    let store = Store::open(Zone::new("eu").expect("a zone"), options).await.expect("opens");
+    assert_eq!(wire.connections(), 1);
+    wire.delay(Duration::from_millis(100));
+    let calls: Vec<Invocation> = (0..200).map(|number| cancel(&store, &format!("r{number}"))).collect();
+    let began = Instant::now();
+    let answers = join_all(calls.iter().map(|call| store.run(call))).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|answer| answer.word() == "CANCELLED")));
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "200 calls one after the other take 20 s: {:?}",
+        began.elapsed()
+    );
+    assert_eq!(wire.connections(), 1);
+    // A bulk read waits for itself alone, on a connection of the pool.
+    store.rows(&[store.keys().token(&alice())]).await.expect("a row");
+    assert_eq!(wire.connections(), 2);
 }
 
 #[tokio::test]

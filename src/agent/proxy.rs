@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player, RequestId};
@@ -133,6 +135,7 @@ impl ProxyAgent {
     /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim.
     ///
     /// Cancel safe: a future that is dropped cancels the request in the background.
+    #[tracing::instrument(skip_all, fields(player = %request.player, request = %request.id, outcome = Empty))]
     pub async fn dispatch(&self, request: Request) -> Outcome {
         let id = request.id.clone();
         let outcome = Dispatch::run(&self.proxy, request).await;
@@ -143,6 +146,7 @@ impl ProxyAgent {
             }
             Outcome::Refused(refusal) => refusal.reason.as_str(),
         };
+        Span::current().record("outcome", word);
         metrics::counter!("maitred_dispatches_total", "outcome" => word).increment(1);
         outcome
     }

@@ -6,6 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tracing::Span;
+use tracing::field::{Empty, display};
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, ServiceName};
@@ -131,6 +133,7 @@ impl Post {
     }
 
     /// [`call`](Self::call) with JSON that is at hand.
+    #[tracing::instrument(level = "debug", name = "call", skip_all, fields(to = Empty, method = method))]
     pub async fn call_raw<'a>(
         &self,
         target: impl Into<Target<'a>>,
@@ -141,6 +144,7 @@ impl Post {
         let timeout_ms = timeout_ms(timeout)?;
         let deadline = Instant::now() + timeout;
         let request = Request { target: target.into(), method, body, deadline };
+        Span::current().record("to", display(&request.target));
         self.check(&request)?;
         let calling = async {
             match self.exchange.resolve(request.target).await? {

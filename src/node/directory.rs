@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::broadcast;
 
@@ -55,6 +56,8 @@ struct Contact {
     closed_gaps: u64,
     /// True after a failed read.
     failed: bool,
+    /// Store time as of which the ages were last told to the metrics.
+    measured_ms: u64,
 }
 
 impl Directory {
@@ -248,6 +251,23 @@ impl Directory {
         let events = self.view().age(now);
         self.changed();
         self.tell(events);
+        self.measure(now);
+    }
+
+    /// Tells the metrics the age of each node's last beat, about once a second.
+    fn measure(&self, now: u64) {
+        let mut contact = self.contact();
+        if now.abs_diff(contact.measured_ms) < MEASURE_EVERY_MS {
+            return;
+        }
+        contact.measured_ms = now;
+        drop(contact);
+        let ages = self.view().ages(now);
+        for (id, age_ms) in ages {
+            // A gauge cannot be taken back, and no alert may stay on for a node that is no more.
+            let age = age_ms.map_or(f64::NAN, |ms| Duration::from_millis(ms).as_secs_f64());
+            metrics::gauge!("maitred_node_beat_age_seconds", "node" => id.to_string()).set(age);
+        }
     }
 
     /// All nodes at one moment. Shared until something changes.
@@ -324,5 +344,7 @@ impl Directory {
 
 /// A signed sent time and the store's beat time of the same beat differ by the trip and the clock estimate.
 const FRESH_SLACK_MS: u64 = 500;
+/// Time between two tellings of ages to the metrics.
+const MEASURE_EVERY_MS: u64 = 1_000;
 /// Age at which a shared snapshot is made anew although no row changed, so that ages go on.
 const SNAPSHOT_MAX_MS: u64 = 50;

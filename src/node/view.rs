@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{Epoch, NodeId, Region, ServiceName};
 
 use super::liveness::{Liveness, LivenessLimits};
-use super::record::NodeRecord;
+use super::record::{NodeRecord, NodeState};
 
 /// What changed in the view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -219,6 +219,16 @@ impl View {
             true
         });
         events
+    }
+
+    /// The age of each node's last beat in ms, also of those whose row is gone; `None` for whoever is not expected to
+    /// beat any more: removed, or shut down in order.
+    pub(super) fn ages(&self, now_ms: u64) -> Vec<(NodeId, Option<u64>)> {
+        let age = |entry: &Entry| {
+            let over = entry.left && entry.record.state == NodeState::ShuttingDown;
+            (entry.removed_at_ms.is_none() && !over).then(|| Self::age_ms(entry, now_ms))
+        };
+        self.entries.iter().map(|(id, entry)| (id.clone(), age(entry))).collect()
     }
 
     /// One node, judged as of `now_ms`; `Removed` for an id that was removed not long ago.

@@ -144,14 +144,7 @@ impl Store {
         loop {
             let started = std::time::Instant::now();
             let outcome = self.run_once(invocation, deadline).await;
-            metrics::histogram!("maitred_script_seconds", "script" => script.name())
-                .record(started.elapsed().as_secs_f64());
-            let word = match &outcome {
-                Ok(answer) => script.answers().iter().find(|word| **word == answer.word()).copied().unwrap_or("OTHER"),
-                Err(Error::Unreachable { .. }) => "UNREACHABLE",
-                Err(_) => "ERROR",
-            };
-            metrics::counter!("maitred_script_calls_total", "script" => script.name(), "answer" => word).increment(1);
+            measure(script, &outcome, started.elapsed());
             match outcome {
                 Err(error) if passes_by_itself(&error) => {
                     unknown |= matches!(error, Error::Unreachable { .. });
@@ -174,6 +167,7 @@ impl Store {
         let script = invocation.script;
         let value = match self.send(&invocation.command, deadline).await {
             Err(Sent::Redis(error)) if fault::is_no_script(&error) => {
+                metrics::counter!("maitred_script_reloads_total", "script" => script.name()).increment(1);
                 self.load_script(script).await?;
                 self.send(&invocation.command, deadline).await
             }
@@ -186,12 +180,14 @@ impl Store {
     /// after a reload, and only that. Not repeated on an unknown outcome: then every call has that error.
     pub async fn run_many(&self, invocations: &[Invocation]) -> Result<Vec<Result<Answer>>> {
         let during = "a pipeline of scripts";
+        let started = std::time::Instant::now();
         let mut values = self.send_all(invocations.iter().map(|call| &call.command), during).await?;
         let missing: Vec<usize> =
             values.iter().enumerate().filter(|(_, value)| is_no_script(value)).map(|(index, _)| index).collect();
         if !missing.is_empty() {
             let again: Vec<&Invocation> = missing.iter().filter_map(|index| invocations.get(*index)).collect();
             for call in &again {
+                metrics::counter!("maitred_script_reloads_total", "script" => call.script.name()).increment(1);
                 self.load_script(call.script).await?;
             }
             let late = self.send_all(again.iter().map(|call| &call.command), during).await?;
@@ -201,9 +197,15 @@ impl Store {
                 }
             }
         }
-        let answers = invocations.iter().zip(values).map(|(call, value)| match value {
-            Value::ServerError(error) => Err(fault::typed(call.script.name(), &RedisError::from(error))),
-            value => Answer::read(call.script, value),
+        // What one call of a pipeline took is what the caller waited for it: the whole of it.
+        let took = started.elapsed();
+        let answers = invocations.iter().zip(values).map(|(call, value)| {
+            let outcome = match value {
+                Value::ServerError(error) => Err(fault::typed(call.script.name(), &RedisError::from(error))),
+                value => Answer::read(call.script, value),
+            };
+            measure(call.script, &outcome, took);
+            outcome
         });
         Ok(answers.collect())
     }
@@ -239,7 +241,11 @@ impl Store {
     ) -> Result<T, Sent> {
         let carrier = self.shared().carrier();
         let sent_ms = boot_ms();
-        match timeout_at(bound, ask(carrier.connection())).await {
+        let outcome = timeout_at(bound, ask(carrier.connection())).await;
+        if let Ok(outcome) = &outcome {
+            self.link().note(outcome);
+        }
+        match outcome {
             Ok(Ok(answer)) => {
                 carrier.heard();
                 Ok(answer)
@@ -272,6 +278,17 @@ impl Store {
             found: loaded,
         })
     }
+}
+
+fn measure(script: &'static Script, outcome: &Result<Answer>, took: Duration) {
+    let answer = match outcome {
+        Ok(answer) => script.answers().iter().find(|word| **word == answer.word()).copied().unwrap_or("OTHER"),
+        Err(Error::Unreachable { .. }) => "UNREACHABLE",
+        Err(_) => "ERROR",
+    };
+    let labels = [("script", script.name()), ("answer", answer)];
+    metrics::counter!("maitred_script_calls_total", &labels).increment(1);
+    metrics::histogram!("maitred_script_seconds", &labels).record(took.as_secs_f64());
 }
 
 /// Longest pause between two tries.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime, Timeouts};
 use redis::aio::ConnectionManagerConfig;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use tokio::time::Instant;
 
 use super::call::MAX_PAUSE;
 use super::clock::{StoreClock, boot_ms};
 use super::fault;
 use super::keys::Keys;
+use super::link::Link;
 use super::scripts;
 use super::shared::Shared;
 use super::url::StoreUrl;
@@ -60,6 +61,7 @@ struct Inner {
     client: Client,
     shared: Shared,
     pool: Pool,
+    link: Arc<Link>,
 }
 
 /// What the server says of itself.
@@ -80,7 +82,16 @@ impl Store {
         scripts::verify_all()?;
         let unusable = |error: &dyn fmt::Display| Error::StoreUrl { problem: error.to_string() };
         let client = Client::open(options.url.info()).map_err(|error| unusable(&error))?;
+        let link = Arc::new(Link::default());
+        let told = Arc::clone(&link);
+        let push = move |info: PushInfo| -> std::result::Result<(), redis::aio::SendError> {
+            if info.kind == PushKind::Disconnection {
+                told.lost(&"it was closed");
+            }
+            Ok(())
+        };
         let manager = ConnectionManagerConfig::new()
+            .set_push_sender(push)
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(MAX_PAUSE)
             .set_number_of_retries(usize::MAX)
@@ -101,7 +112,7 @@ impl Store {
         };
         let pool =
             Pool::builder(manager).config(pool).runtime(Runtime::Tokio1).build().map_err(|error| unusable(&error))?;
-        let inner = Inner { options, keys: Keys::new(zone), clock: StoreClock::default(), client, shared, pool };
+        let inner = Inner { options, keys: Keys::new(zone), clock: StoreClock::default(), client, shared, pool, link };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -197,6 +208,10 @@ impl Store {
 
     pub(super) fn shared(&self) -> &Shared {
         &self.inner.shared
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.inner.link
     }
 
     pub(super) async fn pooled(&self, during: &'static str) -> Result<deadpool_redis::Connection> {

@@ -15,6 +15,7 @@ mod fault;
 mod feed;
 mod inspect;
 mod keys;
+mod link;
 mod read;
 pub mod scripts;
 mod shared;

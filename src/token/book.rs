@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
@@ -102,6 +104,14 @@ impl Book {
     /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::KillSwitch`],
     /// [`Error::OutOfBounds`] for a payload over 4 KiB, [`Error::Untrusted`] where the player's present row did not
     /// verify. The outcome of `order.id` is not known after [`Error::Unreachable`] only; the same order asks again.
+    #[tracing::instrument(
+        level = "debug",
+        skip_all,
+        fields(
+            player = %order.player, token = %order.id, server = %server.id, request = %order.request,
+            attempt = order.attempt, answer = Empty,
+        )
+    )]
     pub async fn issue(&self, server: &Claimant, order: &mut IssueOrder) -> Result<IssueOutcome> {
         let payload_bytes = order.payload.get().len();
         if payload_bytes > PAYLOAD_MAX_BYTES {
@@ -197,6 +207,14 @@ impl Book {
     /// Claims a token, so that exactly one proxy moves the player. Runs `token/claim`; `op` is the operation.
     ///
     /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::KillSwitch`].
+    #[tracing::instrument(
+        level = "debug",
+        skip_all,
+        fields(
+            player = %token.player, token = %token.id, server = %token.server, claimant = %claimant.id,
+            answer = Empty,
+        )
+    )]
     pub async fn claim(&self, token: &Token, claimant: &Claimant, op: &OperationId) -> Result<ClaimOutcome> {
         let epoch = claimant.epoch.to_string();
         let fields = [token.id.as_str(), token.player.as_str(), claimant.id.as_str(), &epoch, op.as_str()];
@@ -247,6 +265,11 @@ impl Book {
     /// `op` is the operation. A replay is audited.
     ///
     /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`].
+    #[tracing::instrument(
+        level = "debug",
+        skip_all,
+        fields(player = %player, token = %id, server = %server.id, answer = Empty)
+    )]
     pub async fn consume(
         &self,
         id: &TokenId,
@@ -458,6 +481,8 @@ fn asked_too_often(during: &'static str) -> Error {
     Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
 }
 
+/// Counts an answer, and says it on the span of the operation.
 fn count(transition: &'static str, answer: &str) {
+    Span::current().record("answer", answer);
     metrics::counter!("maitred_tokens_total", "transition" => transition, "answer" => answer.to_owned()).increment(1);
 }

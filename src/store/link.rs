@@ -1,0 +1,36 @@
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::RedisResult;
+
+/// What is known of the shared connection, which mends itself: it is told when it breaks and when it is heard again.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    broken: AtomicBool,
+}
+
+impl Link {
+    /// Takes in how a command on it ended.
+    pub(super) fn note<T>(&self, outcome: &RedisResult<T>) {
+        match outcome {
+            Ok(_) => self.heard(),
+            Err(error) if error.is_io_error() => self.lost(error),
+            Err(_) => {}
+        }
+    }
+
+    /// It broke, with or without a command under way.
+    pub(super) fn lost(&self, why: &dyn Display) {
+        if !self.broken.swap(true, Ordering::Relaxed) {
+            tracing::info!(%why, "the connection to the store is broken");
+        }
+    }
+
+    fn heard(&self) {
+        // The common case costs a read and no write.
+        if self.broken.load(Ordering::Relaxed) && self.broken.swap(false, Ordering::Relaxed) {
+            metrics::counter!("maitred_store_reconnects_total").increment(1);
+            tracing::info!("the store answers again");
+        }
+    }
+}
