@@ -20,7 +20,7 @@ mod tokens;
 use std::collections::BTreeMap;
 
 use agents_common::shelf::Shelf;
-use agents_common::{LIMIT, ZONE, backend, config, key, keyring, lands, proxy, sees, transfer, zone};
+use agents_common::{LIMIT, backend, config, key, lands, proxy, sees, transfer, zone};
 use maitred::agent::{BackendAgent, ProxyAgent};
 use maitred::envelope::{AuditReason, Keyring, Kind, Secret};
 use maitred::store::Trust;
