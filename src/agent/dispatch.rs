@@ -187,6 +187,14 @@ impl Dispatch {
         self.exposed = true;
         let target = format!("{}:{PLACES}", pick.node.id);
         let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
+        if let Err(Error::Callee { code, .. }) = &answer
+            && NoPlaceCode::read(code) == NoPlaceCode::KillSwitch
+        {
+            // The backend heard of the switch first.
+            if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
+                tracing::debug!(%error, "could not read the control entries");
+            }
+        }
         answer.map_err(|error| {
             let Error::Callee { code, message, .. } = &error else {
                 return match error {
@@ -199,8 +207,9 @@ impl Dispatch {
                 NoPlaceCode::KillSwitch if core.control.is_killed(&core.identity.id) => {
                     Step::Stop(Reason::KillSwitch, message.clone())
                 }
-                // The request is further on at another backend, by a message that came late.
-                NoPlaceCode::Attempt => Step::Next { cool: false, why: message.clone() },
+                // A switch ends all at once, and whom it stops is left out as long as it is on. Or the request is further on
+                // at another backend, by a message that came late.
+                NoPlaceCode::KillSwitch | NoPlaceCode::Attempt => Step::Next { cool: false, why: message.clone() },
                 _ => Step::Next { cool: true, why: format!("{code}: {message}") },
             }
         })

@@ -77,7 +77,7 @@ impl Context {
 
     /// The store, connected, with every script loaded and compared.
     pub async fn store(&self) -> Result<Store> {
-        let store = self.unprepared_store().await?;
+        let store = Store::new(self.config.zone.clone(), Setup::store_options(&self.config)?)?;
         store.prepare().await?;
         Ok(store)
     }

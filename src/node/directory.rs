@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
+use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, Role, ServiceName};
 use crate::store::{Feed, Store, Trust, boot_ms};
@@ -168,6 +169,7 @@ impl Directory {
     async fn read_one(&self, id: &NodeId) -> Result<Option<Arc<NodeRecord>>> {
         let store = &self.inner.store;
         let known = self.view().get(id).cloned();
+        let asked = boot_ms();
         let row = store.row(store.keys().node(id)).await?;
         if row.is_empty() {
             if let Some(known) = known {
@@ -178,6 +180,7 @@ impl Directory {
             return Ok(None);
         }
         let record = NodeRecord::from_row(&self.inner.trust, id, &row)?;
+        self.check_age(&record, asked);
         self.accept(record);
         Ok(self.view().get(id).cloned())
     }
@@ -236,10 +239,29 @@ impl Directory {
             }));
         }
         let ids: Vec<NodeId> = wanted.into_iter().map(|(id, _)| id).collect();
+        let asked = boot_ms();
         let rows = rows_of(store, &ids).await?;
         let present = ids.iter().zip(&rows).filter(|(_, row)| !row.is_empty());
         // A row that does not verify was audited; the others still count.
-        Ok(present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, row).ok()).collect())
+        let records: Vec<NodeRecord> =
+            present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, row).ok()).collect();
+        records.iter().for_each(|record| self.check_age(record, asked));
+        Ok(records)
+    }
+
+    /// Audits a row that is older than what was heard of its node by more than any row lives: somebody kept it and wrote
+    /// it back. It changes nothing in the view. `asked_boot_ms` is when the row was asked for; what took long to come says
+    /// nothing.
+    fn check_age(&self, record: &NodeRecord, asked_boot_ms: u64) {
+        let known_sent_ms = match self.view().get(&record.id) {
+            Some(known) if known.is_newer_than(record) => known.sent_at_ms,
+            _ => return,
+        };
+        let older_ms = known_sent_ms.saturating_sub(record.sent_at_ms);
+        if older_ms > self.inner.options.limits.offline_ms && boot_ms().saturating_sub(asked_boot_ms) < PROMPT_MS {
+            let key = format!("node:{}", record.id);
+            self.inner.trust.audit().drop(AuditReason::Stale, &key, &key);
+        }
     }
 
     /// Judges the ages anew and tells what changed. Cheap; meant to be called a few times a second.
@@ -346,5 +368,7 @@ impl Directory {
 const FRESH_SLACK_MS: u64 = 500;
 /// Time between two tellings of ages to the metrics.
 const MEASURE_EVERY_MS: u64 = 1_000;
+/// A read that took longer than this may have been overtaken by heartbeats.
+const PROMPT_MS: u64 = 500;
 /// Age at which a shared snapshot is made anew although no row changed, so that ages go on.
 const SNAPSHOT_MAX_MS: u64 = 50;

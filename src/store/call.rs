@@ -128,7 +128,7 @@ fn still_unknown(error: Error) -> Error {
 
 impl Store {
     /// Runs a script, repeated under the same operation until its outcome is definite or the store's operation time is
-    /// over (then [`Error::Unreachable`], and the outcome is not known). NOSCRIPT is healed by one reload and one retry.
+    /// over (then [`Error::Unreachable`], and the outcome is not known). NOSCRIPT is healed by a reload and a retry.
     ///
     /// Not cancel safe in the sense that a script that was sent runs although the future is dropped; repeating the
     /// same invocation is always safe.
@@ -165,14 +165,17 @@ impl Store {
 
     async fn run_once(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
         let script = invocation.script;
-        let value = match self.send(&invocation.command, deadline).await {
-            Err(Sent::Redis(error)) if fault::is_no_script(&error) => {
-                metrics::counter!("maitred_script_reloads_total", "script" => script.name()).increment(1);
-                self.load_script(script).await?;
-                self.send(&invocation.command, deadline).await
+        let mut value = self.send(&invocation.command, deadline).await;
+        for _ in 0..RELOADS_MAX {
+            if !matches!(&value, Err(Sent::Redis(error)) if fault::is_no_script(error)) {
+                break;
             }
-            other => other,
-        };
+            value = match self.send_loaded(&[invocation], script.name()).await?.pop() {
+                Some(Value::ServerError(error)) => Err(Sent::Redis(RedisError::from(error))),
+                Some(value) => Ok(value),
+                None => Err(Sent::Late),
+            };
+        }
         Answer::read(script, value.map_err(|sent| sent.typed(script.name()))?)
     }
 
@@ -182,15 +185,14 @@ impl Store {
         let during = "a pipeline of scripts";
         let started = std::time::Instant::now();
         let mut values = self.send_all(invocations.iter().map(|call| &call.command), during).await?;
-        let missing: Vec<usize> =
-            values.iter().enumerate().filter(|(_, value)| is_no_script(value)).map(|(index, _)| index).collect();
-        if !missing.is_empty() {
-            let again: Vec<&Invocation> = missing.iter().filter_map(|index| invocations.get(*index)).collect();
-            for call in &again {
-                metrics::counter!("maitred_script_reloads_total", "script" => call.script.name()).increment(1);
-                self.load_script(call.script).await?;
+        for _ in 0..RELOADS_MAX {
+            let missing: Vec<usize> =
+                values.iter().enumerate().filter(|(_, value)| is_no_script(value)).map(|(index, _)| index).collect();
+            if missing.is_empty() {
+                break;
             }
-            let late = self.send_all(again.iter().map(|call| &call.command), during).await?;
+            let again: Vec<&Invocation> = missing.iter().filter_map(|index| invocations.get(*index)).collect();
+            let late = self.send_loaded(&again, during).await?;
             for (index, value) in missing.into_iter().zip(late) {
                 if let Some(place) = values.get_mut(index) {
                     *place = value;
@@ -208,6 +210,24 @@ impl Store {
             outcome
         });
         Ok(answers.collect())
+    }
+
+    /// Loads the scripts of `calls` and sends the calls behind them in the same write, so that hardly anything comes in
+    /// between.
+    async fn send_loaded(&self, calls: &[&Invocation], during: &'static str) -> Result<Vec<Value>> {
+        let mut needed: Vec<&'static Script> = calls.iter().map(|call| call.script).collect();
+        needed.sort_unstable_by_key(|script| script.name());
+        needed.dedup_by_key(|script| script.name());
+        let loads: Vec<Cmd> = needed.iter().map(|script| load_command(script)).collect();
+        let commands = loads.iter().chain(calls.iter().map(|call| &call.command));
+        let mut loaded = self.send_all(commands, during).await?;
+        let values = loaded.split_off(loads.len().min(loaded.len()));
+        for (script, value) in needed.into_iter().zip(loaded) {
+            metrics::counter!("maitred_script_reloads_total", "script" => script.name()).increment(1);
+            let value = value.extract_error().map_err(|error| fault::typed("SCRIPT LOAD", &error))?;
+            check_pin(script, value)?;
+        }
+        Ok(values)
     }
 
     async fn send_all<'a>(&self, commands: impl Iterator<Item = &'a Cmd>, during: &'static str) -> Result<Vec<Value>> {
@@ -263,20 +283,9 @@ impl Store {
 
     /// SCRIPT LOAD, and the comparison of the store's answer with the pin.
     pub(super) async fn load_script(&self, script: &'static Script) -> Result<()> {
-        let command = redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).clone();
         let deadline = Instant::now() + self.options().command_timeout;
-        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed("SCRIPT LOAD"))?;
-        let loaded: String = redis::from_redis_value(value)
-            .map_err(|error| Error::Protocol { during: "SCRIPT LOAD", detail: error.to_string() })?;
-        if loaded == script.pinned() {
-            return Ok(());
-        }
-        Err(Error::PinMismatch {
-            script: script.name(),
-            pinned: script.pinned().to_owned(),
-            found_by: "the store answered",
-            found: loaded,
-        })
+        let value = self.send(&load_command(script), deadline).await.map_err(|sent| sent.typed("SCRIPT LOAD"))?;
+        check_pin(script, value)
     }
 }
 
@@ -290,6 +299,27 @@ fn measure(script: &'static Script, outcome: &Result<Answer>, took: Duration) {
     metrics::counter!("maitred_script_calls_total", &labels).increment(1);
     metrics::histogram!("maitred_script_seconds", &labels).record(took.as_secs_f64());
 }
+
+fn load_command(script: &'static Script) -> Cmd {
+    redis::cmd("SCRIPT").arg("LOAD").arg(script.source()).clone()
+}
+
+fn check_pin(script: &'static Script, answer: Value) -> Result<()> {
+    let loaded: String = redis::from_redis_value(answer)
+        .map_err(|error| Error::Protocol { during: "SCRIPT LOAD", detail: error.to_string() })?;
+    if loaded == script.pinned() {
+        return Ok(());
+    }
+    Err(Error::PinMismatch {
+        script: script.name(),
+        pinned: script.pinned().to_owned(),
+        found_by: "the store answered",
+        found: loaded,
+    })
+}
+
+/// How often one try loads its script again: the next flush may fall between the load and the call.
+const RELOADS_MAX: usize = 16;
 
 /// Longest pause between two tries.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);

@@ -130,8 +130,9 @@ impl Store {
         self.pooled("connecting").await.map(|_| ())
     }
 
-    /// Loads every script, compares the store's answers with the pins and reads the clock. Safe to repeat.
+    /// Connects, loads every script, compares the store's answers with the pins and reads the clock. Safe to repeat.
     pub async fn prepare(&self) -> Result<()> {
+        self.connect().await?;
         for script in scripts::all() {
             self.load_script(script).await?;
         }

@@ -10,6 +10,12 @@ pub(super) fn is_no_script(error: &RedisError) -> bool {
 /// The client's error in the crate's terms. Nothing the store says holds a password; what the client says of a
 /// connection holds at most an address.
 pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
+    // The error of a pipeline has no code and no text of its own: its first refusal says why.
+    if let Some((_, first)) = error.clone().into_server_errors().as_deref().and_then(|all| all.first()) {
+        let code = first.code();
+        let detail = first.details().map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
+        return Error::Refused { during, refusal: refusal(code, &detail), detail };
+    }
     match error.kind() {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::ClusterConnectionNotFound => {
             Error::Unreachable { during, reason: error.to_string() }
@@ -30,6 +36,9 @@ pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
     }
 }
 
+/// What an ACL's denial of a command, a key or a channel says inside a script, where it has no code.
+const DENIALS: [&str; 4] = ["can't run this command", "can't access", "can't publish to", "No permissions"];
+
 /// A script's error arrives as `ERR …` with the refusal of the inner command inside on some servers, so the text is
 /// looked at where the code says nothing.
 fn refusal(code: &str, detail: &str) -> StoreRefusal {
@@ -48,8 +57,7 @@ fn refusal(code: &str, detail: &str) -> StoreRefusal {
     };
     by_code(code)
         .or_else(|| detail.split(|c: char| !(c.is_ascii_uppercase())).filter(|word| word.len() >= 3).find_map(by_code))
-        .or_else(|| detail.contains("can't access").then_some(StoreRefusal::Denied))
-        .or_else(|| detail.contains("No permissions").then_some(StoreRefusal::Denied))
+        .or_else(|| DENIALS.iter().any(|text| detail.contains(text)).then_some(StoreRefusal::Denied))
         .unwrap_or(StoreRefusal::Other)
 }
 
@@ -65,6 +73,8 @@ mod tests {
             ("ERR", "ERR Error running script: @user_script:3: WRONGTYPE Operation against", StoreRefusal::WrongType),
             ("ERR", "ERR user_script:10: -OOM command not allowed", StoreRefusal::OutOfMemory),
             ("ERR", "ERR The user executing the script can't access at least one of the keys", StoreRefusal::Denied),
+            ("ERR", "ERR The user executing the script can't publish to the channel", StoreRefusal::Denied),
+            ("ERR", "ERR The user executing the script can't run this command or subcommand", StoreRefusal::Denied),
             ("ERR", "ERR unknown command", StoreRefusal::Other),
         ] {
             assert_eq!(refusal(code, detail), want, "{detail}");

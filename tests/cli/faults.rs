@@ -72,7 +72,7 @@ async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
     let release = &["tokens", "release", "alice"][..];
 
     scene.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    scene.run(release).code(1).complains(&["OOM", "raise maxmemory"]);
+    scene.run(&["kill", "on"]).code(1).complains(&["OOM", "raise maxmemory"]);
     scene.run(&["tokens", "alice"]).code(0).shows(&["PENDING"]);
     scene.by_hand(&["CONFIG", "SET", "maxmemory", "0"]).await;
 

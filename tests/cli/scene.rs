@@ -116,7 +116,11 @@ impl Scene {
 
     /// `config` is the text of the network.yml that the binary is given; `times` are the library's.
     pub async fn with_config(config: &str, times: BookOptions) -> Self {
-        let server = TestStore::start();
+        Self::on(TestStore::start(), config, times).await
+    }
+
+    /// The same on a server of the test's own making.
+    pub async fn on(server: TestStore, config: &str, times: BookOptions) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("network.yml");
         std::fs::write(&file, format!("{PATIENCE}{config}")).expect("the config is written");
@@ -134,6 +138,11 @@ impl Scene {
         let control = Control::default();
         let book = Book::new(store.clone(), trust.clone(), control.clone(), times);
         Self { server, store, trust, control, book, config: file, _dir: dir }
+    }
+
+    /// The network.yml that the binary is given.
+    pub fn config(&self) -> &std::path::Path {
+        &self.config
     }
 
     /// The binary on this scene's zone.

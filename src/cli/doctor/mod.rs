@@ -88,7 +88,10 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
                 steps = probe::run(context, &store, trust, &mut findings).await;
             }
         }
-        Err(error) => findings.push(Finding { advice: context.store_hint(), ..Finding::error("reachable", &error) }),
+        Err(error @ Error::Unreachable { .. }) => {
+            findings.push(Finding { advice: context.store_hint(), ..Finding::error("reachable", &error) });
+        }
+        Err(error) => findings.push(Finding::error("reachable", &error)),
     }
     report(context, trust.as_ref(), &findings, &steps)
 }

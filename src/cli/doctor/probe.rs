@@ -90,13 +90,17 @@ async fn walk(context: &Context, store: &Store, trust: &Trust, steps: &mut Vec<S
     // Whatever happened above, nothing stays: an open token goes, the row and roster entry, then the scratch id's epoch.
     let book =
         Book::new(store.clone(), trust.clone(), control, BookOptions { audit_ms: AUDIT_MS, ..BookOptions::default() });
-    if let (Err(_), Ok(Some(row))) = (&walked, book.find(&player).await) {
-        let me = Claimant { id: id.clone(), epoch: lease.epoch() };
-        book.release_own(&row.token.id, &player, &me, "probe").await?;
-    }
+    let released = match book.find(&player).await {
+        Ok(Some(row)) if row.state.is_open() => {
+            let me = Claimant { id: id.clone(), epoch: lease.epoch() };
+            book.release_own(&row.token.id, &player, &me, "probe").await.map(|_| ())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
     let left = timer.step("leave", |()| true, member.leave()).await;
     let forgotten = timer.step("forget", |n| *n == 1, roster::forget_one(store, &id)).await;
-    walked.and(left).and(forgotten.map(|_| ()))
+    walked.and(released).and(left).and(forgotten.map(|_| ()))
 }
 
 async fn tokens(

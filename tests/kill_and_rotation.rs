@@ -1,0 +1,13 @@
+//! The kill switch and the rotation of the secret under load (POL-4, R-29, R-32, ENV-4). When one of these fails, a fleet
+//! that was stopped goes on, one that goes on loses its players, or a changed secret takes the network down.
+#![cfg(feature = "cli")]
+
+mod agents_common;
+mod support;
+
+#[path = "kill_and_rotation/client.rs"]
+mod client;
+#[path = "kill_and_rotation/kill.rs"]
+mod kill;
+#[path = "kill_and_rotation/rotation.rs"]
+mod rotation;
