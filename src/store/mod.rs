@@ -15,6 +15,8 @@ mod fault;
 mod feed;
 mod inspect;
 mod keys;
+#[cfg(feature = "cli")]
+mod measure;
 mod read;
 pub mod scripts;
 mod trust;
@@ -25,6 +27,8 @@ pub use clock::{StoreClock, boot_ms};
 pub use connect::{ServerInfo, Store, StoreOptions};
 pub use feed::{Feed, FeedChannel, FeedItem};
 pub use keys::{Key, Keys};
+#[cfg(feature = "cli")]
+pub(crate) use measure::BareCall;
 pub use read::Row;
 pub use scripts::Script;
 pub use trust::Trust;
