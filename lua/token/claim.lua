@@ -53,7 +53,11 @@ if here and live and state == 'CLAIMED' and redis.call('HGET', token, 'claim_op'
   return { 'CLAIMED' }
 end
 
-local entries = redis.call('HMGET', control, 'kill', 'kill:' .. claimant, 'kill:' .. server)
+local entries = {}
+-- A zone that no operator ever touched has no entries, and to ask for that is cheaper than to read them.
+if ARGV[7] ~= '' or ARGV[9] ~= '' or ARGV[11] ~= '' or redis.call('EXISTS', control) == 1 then
+  entries = redis.call('HMGET', control, 'kill', 'kill:' .. claimant, 'kill:' .. server)
+end
 if (entries[1] or '') ~= ARGV[7] or (entries[2] or '') ~= ARGV[9] or (entries[3] or '') ~= ARGV[11] then
   return { 'CONTROL' }
 end

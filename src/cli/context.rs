@@ -37,6 +37,8 @@ pub(super) struct Globals {
 #[derive(Debug)]
 pub(super) struct Context {
     pub config: Config,
+    /// True where the command line names the store.
+    pub names_store: bool,
     pub json: bool,
 }
 
@@ -54,6 +56,7 @@ impl Context {
         if let Some(zone) = &globals.zone {
             config.zone = Zone::new(zone)?;
         }
+        let names_store = globals.store.is_some();
         if let Some(url) = globals.store {
             config.store.url = Some(SecretUrl::new(url).ok_or_else(|| {
                 Failure::Usage(
@@ -65,7 +68,7 @@ impl Context {
         if config.store.url.is_none() {
             config.store.url = SecretUrl::new(DEFAULT_STORE);
         }
-        Ok(Self { config, json: globals.json })
+        Ok(Self { config, names_store, json: globals.json })
     }
 
     /// The fleet's keys, from the environment variable that the config names.

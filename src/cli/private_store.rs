@@ -6,8 +6,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -21,10 +23,17 @@ const SERVER_VARIABLE: &str = "MAITRED_SERVER";
 const SERVERS: [&str; 4] = ["redis-server", "valkey-server", "keydb-server", "dragonfly"];
 /// Longest time until the server answers.
 const START_MAX: Duration = Duration::from_secs(15);
+/// Longest time that the server may take to end before it is killed.
+const STOP_MAX: Duration = Duration::from_secs(2);
+/// Between two looks at a server that starts or ends.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Longest path of a Unix socket that every system takes, in bytes.
 const SOCKET_PATH_MAX: usize = 100;
+/// Name of the socket in the store's directory.
+const SOCKET: &str = "store.sock";
 
-/// A running private server.
+/// A running private server. A socket in a directory that nobody else has takes no port from anybody, so no start fails
+/// because another program was quicker.
 #[derive(Debug)]
 pub(super) struct PrivateStore {
     child: Child,
@@ -34,11 +43,11 @@ pub(super) struct PrivateStore {
 }
 
 impl PrivateStore {
-    /// Finds a server, starts it and waits until it answers.
+    /// Finds a server, starts it and waits until it answers, at most 15 s. Dropping the future ends the server.
     pub async fn start() -> Result<Self, Failure> {
         let binary = find(std::env::var_os(SERVER_VARIABLE).as_deref(), std::env::var_os("PATH").as_deref())?;
         let dir = directory().map_err(|error| Failure::io("making a directory for the store", &error))?;
-        let socket = dir.path().join("store.sock");
+        let socket = dir.path().join(SOCKET);
         let log = dir.path().join("server.log");
         let child = command(&binary, dir.path(), &socket, &log)
             .and_then(|mut command| command.spawn())
@@ -48,7 +57,7 @@ impl PrivateStore {
         Ok(store)
     }
 
-    /// Its URL.
+    /// Its URL. What kind of server it is says [`server_info`](crate::store::Store::server_info).
     pub fn url(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
@@ -66,17 +75,38 @@ impl PrivateStore {
             if timeout(Duration::from_secs(1), answers(&self.socket)).await.is_ok_and(|answer| answer.is_ok()) {
                 return Ok(());
             }
-            sleep(Duration::from_millis(10)).await;
+            sleep(LOOK_EVERY).await;
         }
         Err(refuse(format!("did not answer within {} s", START_MAX.as_secs())))
+    }
+
+    /// True once the server has ended by itself or by SIGTERM.
+    fn ended_politely(&mut self) -> bool {
+        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return false };
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return true;
+        }
+        if kill_process(pid, Signal::TERM).is_err() {
+            return false;
+        }
+        let end = std::time::Instant::now() + STOP_MAX;
+        while std::time::Instant::now() < end {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return true;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        false
     }
 }
 
 impl Drop for PrivateStore {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if !self.ended_politely() {
+            // Both fail only where it has ended meanwhile.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -96,8 +126,8 @@ fn find(named: Option<&OsStr>, path: Option<&OsStr>) -> Result<PathBuf, Failure>
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| {
             Failure::Io(format!(
-                "no server for a private store: PATH has no {}; install one of them, or set {SERVER_VARIABLE} to the \
-                 path of one",
+                "no server for a private store: PATH has no {}; install one of them, set {SERVER_VARIABLE} to the path \
+                 of one, or run `make demo`, which gets one",
                 SERVERS.join(", no ")
             ))
         })
@@ -105,7 +135,7 @@ fn find(named: Option<&OsStr>, path: Option<&OsStr>) -> Result<PathBuf, Failure>
 
 fn directory() -> io::Result<TempDir> {
     let dir = tempfile::Builder::new().prefix("maitred-").tempdir()?;
-    if dir.path().as_os_str().len() < SOCKET_PATH_MAX - "/store.sock".len() {
+    if dir.path().as_os_str().len() + 1 + SOCKET.len() <= SOCKET_PATH_MAX {
         return Ok(dir);
     }
     tempfile::Builder::new().prefix("maitred-").tempdir_in("/tmp")
@@ -142,8 +172,21 @@ mod tests {
     #[test]
     fn cli_2_a_missing_server_is_named() {
         let Err(Failure::Io(text)) = find(None, Some(OsStr::new("/nowhere"))) else { panic!("found a server") };
-        assert!(text.contains("redis-server") && text.contains(SERVER_VARIABLE), "{text}");
+        assert!(SERVERS.iter().all(|server| text.contains(server)), "{text}");
+        assert!(text.contains("make demo") && text.contains(SERVER_VARIABLE), "{text}");
         let Err(Failure::Io(text)) = find(Some(OsStr::new("/nowhere/redis")), None) else { panic!("found a server") };
         assert!(text.contains("/nowhere/redis"), "{text}");
+    }
+
+    // CLI-2: a store that outlives its command leaves people with servers they never asked for.
+    #[tokio::test]
+    async fn cli_2_a_private_store_answers_and_is_gone_after_its_drop() {
+        let Ok(store) = PrivateStore::start().await else { panic!("this test needs one of {SERVERS:?} on PATH") };
+        let (socket, pid) = (store.socket.clone(), store.child.id());
+        answers(&socket).await.expect("PING is answered");
+        drop(store);
+        assert!(UnixStream::connect(&socket).await.is_err() && !socket.exists(), "nobody listens any more");
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a process id")).expect("a process id");
+        assert!(rustix::process::test_kill_process(pid).is_err(), "the process is gone");
     }
 }

@@ -31,6 +31,12 @@ impl Invocation {
         Self { script, command }
     }
 
+    /// What goes to the store: EVALSHA, the hash, keys, arguments.
+    #[cfg(feature = "cli")]
+    pub(super) fn command(&self) -> &Cmd {
+        &self.command
+    }
+
     /// Adds an argument, in the order of the script's header.
     #[must_use]
     pub fn arg(mut self, value: impl ScriptArg) -> Self {

@@ -1,0 +1,49 @@
+//! `maitred bench` on a private store: the command as people and programs run it.
+
+#![cfg(feature = "cli")]
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+// CLI-1: without a floor beside it a figure says nothing, and a figure that is missing says less.
+#[test]
+fn cli_1_bench_gives_every_figure_and_its_floor_as_json() {
+    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let output = command.args(["bench", "--json", "--rounds", "1", "--lives", "20"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON text");
+    let figures = report["figures"].as_array().expect("figures");
+    let named = |name: &str| {
+        let found = figures.iter().find(|figure| figure["figure"] == name);
+        found.unwrap_or_else(|| panic!("{name} is missing from {report}"))
+    };
+    for name in [
+        "server: issue",
+        "server: claim",
+        "server: consume",
+        "server: issue + claim + consume",
+        "lives of a token, 1 in flight",
+        "lives of a token, 64 in flight",
+        "calls, 1 in flight",
+        "calls, 64 in flight, p99",
+        "row of a token, payload 500 bytes",
+    ] {
+        let figure = named(name);
+        for value in ["ours", "floor", "ratio"] {
+            assert!(figure[value].as_f64().is_some_and(|value| value > 0.0), "{figure}");
+        }
+    }
+    for name in ["release", "cancel", "reap, a token", "beat", "join"] {
+        assert!(named(&format!("server: {name}"))["ours"].as_f64() > Some(0.0), "{name}");
+    }
+}
+
+// CLI-2: where no server is found, people learn which ones will do.
+#[test]
+fn cli_2_without_a_server_the_error_names_those_that_will_do() {
+    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let output = command.arg("bench").env("PATH", "/nowhere").env_remove("MAITRED_SERVER").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("make demo") && text.contains("valkey-server"), "{text}");
+}
