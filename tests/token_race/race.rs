@@ -96,7 +96,9 @@ async fn issue(server: &Member, order: &mut maitred::token::IssueOrder, free: &m
     ledger.issuing(order, server.who.epoch, 1, order.issued_at_ms + server.book.options().ttl_ms);
     let outcome = server.book.issue(&server.who, order).await.unwrap();
     match &outcome {
-        IssueOutcome::Issued(token) => ledger.issued(token),
+        IssueOutcome::Issued(token) => {
+            ledger.issued(token);
+        }
         _ => *free += ledger.not_issued(&order.id).expect("the place is still reserved"),
     }
     (ledger, outcome)
