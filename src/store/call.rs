@@ -115,6 +115,14 @@ fn passes_by_itself(error: &Error) -> bool {
     }
 }
 
+/// The error of an operation whose outcome stays unknown, with the last thing that was heard.
+fn still_unknown(script: &Script, last: &Error) -> Error {
+    match last {
+        Error::Unreachable { during, reason } => Error::Unreachable { during, reason: reason.clone() },
+        other => Error::Unreachable { during: script.name(), reason: format!("an answer was lost, then {other}") },
+    }
+}
+
 impl Store {
     /// Runs a script, repeated under the same operation until its outcome is definite or the store's operation time is
     /// over (then [`Error::Unreachable`], and the outcome is not known). NOSCRIPT is healed by one reload and one retry.
@@ -129,6 +137,7 @@ impl Store {
     pub async fn run_until(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
         let script = invocation.script;
         let mut pauses = retry_pauses();
+        let mut unknown = false;
         loop {
             let started = std::time::Instant::now();
             let outcome = self.run_once(invocation, deadline).await;
@@ -143,13 +152,16 @@ impl Store {
             match outcome {
                 Err(error) if passes_by_itself(&error) => {
                     let pause = pauses.next().unwrap_or(MAX_PAUSE);
+                    unknown |= error.may_have_changed();
                     if Instant::now() + pause >= deadline {
-                        return Err(error);
+                        return Err(if unknown { still_unknown(script, &error) } else { error });
                     }
                     metrics::counter!("maitred_script_retries_total", "script" => script.name()).increment(1);
                     tracing::debug!(script = script.name(), %error, "repeating under the same operation");
                     sleep(pause).await;
                 }
+                // What a refused repeat says of itself it does not say of the try before it, which may have run.
+                Err(error @ Error::Refused { .. }) if unknown => return Err(still_unknown(script, &error)),
                 outcome => return outcome,
             }
         }
