@@ -234,9 +234,10 @@ impl Directory {
         }
         let ids: Vec<NodeId> = wanted.into_iter().map(|(id, _)| id).collect();
         let rows = rows_of(store, &ids).await?;
-        let present = ids.iter().zip(&rows).filter(|(_, row)| !row.is_empty());
+        let present = ids.iter().zip(rows).filter_map(|(id, row)| Some((id, row.ok()?)));
+        let present = present.filter(|(_, row)| !row.is_empty());
         // A row that does not verify was audited; the others still count.
-        Ok(present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, row).ok()).collect())
+        Ok(present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, &row).ok()).collect())
     }
 
     /// Judges the ages anew and tells what changed. Cheap; meant to be called a few times a second.

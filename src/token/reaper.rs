@@ -68,7 +68,8 @@ impl ReapReport {
 }
 
 /// One sweep over every server's due tokens: expiry, reopening, healing of the index. Any number may run at once; each
-/// token has one winner. Runs `token/reap`, in pipelines.
+/// token has one winner. Runs `token/reap`, in pipelines. A batch that is refused holds no other up; its error comes at
+/// the end.
 pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
     reap_servers(book, &book.servers().await?, options).await
 }
@@ -81,6 +82,7 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
     let now = store.clock().now_ms().to_string();
     let due = store.score_ranges(&due_keys, &now, options.limit.min(SERVER_MAX)).await?;
     let mut left = options.limit;
+    let mut refused = None;
     for (server, members) in servers.iter().zip(due) {
         let players: Vec<Player> = members.iter().filter_map(|player| Player::new(player).ok()).take(left).collect();
         if players.is_empty() && !members.is_empty() {
@@ -98,13 +100,16 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
         }
         for group in calls.chunks(16) {
             for answer in store.run_many(group).await? {
-                report.count(&answer?);
+                match answer {
+                    Ok(answer) => report.count(&answer),
+                    Err(error) => refused = Some(error),
+                }
             }
         }
     }
     metrics::counter!("maitred_reaped_total", "what" => "expired").increment(report.expired);
     metrics::counter!("maitred_reaped_total", "what" => "reopened").increment(report.reopened);
-    Ok(report)
+    refused.map_or(Ok(report), Err)
 }
 
 async fn claimants(store: &Store, players: &[Player]) -> Result<Vec<Option<NodeId>>> {
