@@ -112,7 +112,7 @@ async fn tok_10_one_players_token_is_shown_whole_also_after_its_end() {
     scene.run(&["tokens", "alice"]).code(0).shows(&["BEFORE IT", "CONSUMED"]);
 
     let request = RequestId::new("r9").expect("valid");
-    scene.book.cancel(&player("bob"), &request, &b1, &[]).await.expect("the store answers");
+    scene.book.cancel(&player("bob"), &request, &b1, None, &[]).await.expect("the store answers");
     let told = scene.json(&["tokens", "bob"]);
     assert_eq!((&told["token"], &told["cancelled"][0]["request"]), (&Value::Null, &json!("r9")));
     scene.run(&["tokens", "bob"]).code(0).shows(&["bob has no token", "request r9 was cancelled"]);
