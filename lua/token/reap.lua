@@ -32,8 +32,7 @@ for i = 1, count do
   local score = redis.call('ZSCORE', due, player)
   local step = { word = 'SKIPPED', token = token, player = player }
   if score and tonumber(score) <= now then
-    -- A key of another type is no token and no node: it has no fields, and holds up nothing else of the sweep.
-    local row = redis.pcall('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
+    local row = redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
       'claimed_at', 'claim_op', 'claim_sig', 'reopened')
     local state = row[2]
     local expires_at = tonumber(row[4] or '') or 0
@@ -48,7 +47,7 @@ for i = 1, count do
       local reopen_at = (tonumber(row[7] or '') or 0) + reanimate_ms
       local lease_end = 0
       if row[6] ~= '0' then
-        local node = redis.pcall('HMGET', claimant_node, 'epoch', 'beat_at', 'lease_ms')
+        local node = redis.call('HMGET', claimant_node, 'epoch', 'beat_at', 'lease_ms')
         local beat_at, lease_ms = tonumber(node[2] or '') or 0, tonumber(node[3] or '') or 0
         if node[1] == row[6] and math.abs(now - beat_at) <= lease_ms then
           lease_end = math.max(beat_at + lease_ms, now + 1)
