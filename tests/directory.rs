@@ -278,3 +278,24 @@ async fn nod_11_a_view_of_some_roles_reads_the_others_one_by_one() {
     assert!(view.look(&node("b1")).is_some() && view.look(&node("p1")).is_none());
     assert_eq!(view.resolve(&node("p1")).await.unwrap().addr, row_of(&mut conn, "p1").await["addr"]);
 }
+
+// R-6, NOD-7: what a stranger wrote under our keys hides nothing but itself. Otherwise one wrong key blinds every proxy.
+#[tokio::test]
+async fn nod_7_a_key_of_another_type_hides_no_other_node() {
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let mut member = membership(&store, "b1", "backend", LONG_MS);
+    member.join(blank()).await.unwrap();
+    let (roster, roles) = (key("nodes:backend"), key("roles"));
+    let _: () = ask(&mut conn, &["SET", &key("node:a1"), "x"]).await;
+    let _: () = ask(&mut conn, &["ZADD", &roster, "1", "a1"]).await;
+    let _: () = ask(&mut conn, &["SET", &key("nodes:aaa"), "x"]).await;
+    let _: () = ask(&mut conn, &["SADD", &roles, "aaa"]).await;
+    let mut bytes = redis::cmd("ZADD");
+    bytes.arg(&roster).arg(1).arg(b"\xff".as_slice());
+    let _: () = bytes.query_async(&mut conn).await.unwrap();
+    let view = by_hand(&store, PATIENT);
+    view.refresh().await.unwrap();
+    assert!(!view.is_stale());
+    assert!(view.look(&node("b1")).is_some(), "it is seen all the same");
+}

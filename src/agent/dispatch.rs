@@ -12,7 +12,7 @@ use crate::store::boot_ms;
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
-use super::proxy::{Proxy, reason_of};
+use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
@@ -38,6 +38,7 @@ pub(super) struct Dispatch {
     asked: Vec<NodeId>,
     /// The operation of every claim of this dispatch: what tells its claims from those of another dispatch of this proxy.
     claim_op: OperationId,
+    claiming: Claiming,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -51,11 +52,13 @@ impl Dispatch {
         }
         let cancelled = core.stop.child_token();
         proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
+        let claim_op = OperationId::fresh();
         let mut dispatch = Self {
             proxy: Arc::clone(proxy),
             request,
             asked: Vec::new(),
-            claim_op: OperationId::fresh(),
+            claiming: Claiming::new(proxy, &claim_op),
+            claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
         };
@@ -65,6 +68,7 @@ impl Dispatch {
             outcome = dispatch.walk() => match outcome {
                 Ok(transfer) => {
                     dispatch.exposed = false;
+                    dispatch.claiming.settled();
                     return Outcome::Transfer(transfer);
                 }
                 Err(end) => end,
@@ -93,9 +97,10 @@ impl Dispatch {
             return Err(end);
         }
         // A reopened token keeps its place although no backend has a free one to answer a request with.
-        let only = self.request.ask.server.as_ref();
+        let asked = Some(&self.request);
         let (player, op, texts) = (&self.request.player, &self.claim_op, &core.config.texts);
-        match take(&core.book, &core.trust, &claimant, player, only, op, texts).await {
+        let claiming = Some(&mut self.claiming);
+        match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
             Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
             Outcome::Refused(_) => Err(end),
@@ -161,7 +166,14 @@ impl Dispatch {
             Ok(addr) => addr,
             Err(error) => return Step::Next { cool: false, why: error.to_string() },
         };
-        match core.book.claim(&answer.token, claimant, &self.claim_op).await {
+        if answer.token.request != self.request.id {
+            self.claiming.begin(&answer.token);
+        }
+        let claimed = core.book.claim(&answer.token, claimant, &self.claim_op).await;
+        if claimed.as_ref().is_ok_and(|outcome| !matches!(outcome, ClaimOutcome::Claimed(_))) {
+            self.claiming.settled();
+        }
+        match claimed {
             Ok(ClaimOutcome::Claimed(_)) => Step::Done(Box::new(self.transfer(answer.token, addr))),
             Ok(ClaimOutcome::Lost) => {
                 Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server))

@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player, RequestId};
 use crate::select::Cooldowns;
-use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, TokenRow};
+use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
@@ -65,6 +65,30 @@ impl Proxy {
         Claimant { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
     }
 
+    /// Releases the claim `op` in the background until the answer is definite, for as long as the token could live.
+    fn release_until_definite(self: &Arc<Self>, token: Token, op: OperationId) {
+        let proxy = Arc::clone(self);
+        self.core.tasks.spawn(async move {
+            let store = proxy.core.store.clone();
+            while store.clock().now_ms() < token.expires_at_ms {
+                let book = &proxy.core.book;
+                match book.release_claim(&token, &proxy.claimant(), Some(&op), "given_up").await {
+                    Err(error) if error.is_retryable() => {
+                        tracing::debug!(player = %token.player, %error, "releasing again");
+                        tokio::select! {
+                            () = proxy.core.stop.cancelled() => return,
+                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                        }
+                    }
+                    outcome => {
+                        tracing::debug!(player = %token.player, ?outcome, "gave a claim up");
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
     /// Cancels in the background until the answer is definite, for as long as a token could live.
     pub fn cancel_until_definite(
         self: &Arc<Self>,
@@ -99,6 +123,38 @@ impl Proxy {
         };
         // A future can be dropped outside of every runtime.
         self.core.tasks.spawn_on(cancelling, &self.core.runtime);
+    }
+}
+
+/// A claim of a token that another request of the player was given. Cancelling a request does not reach that token, so
+/// the claim is released by itself where it was not taken over: unknown, or dropped on its way.
+pub(super) struct Claiming {
+    proxy: Arc<Proxy>,
+    op: OperationId,
+    token: Option<Token>,
+}
+
+impl Claiming {
+    pub fn new(proxy: &Arc<Proxy>, op: &OperationId) -> Self {
+        Self { proxy: Arc::clone(proxy), op: op.clone(), token: None }
+    }
+
+    /// From now on the claim may stand.
+    pub fn begin(&mut self, token: &Token) {
+        self.token = Some(token.clone());
+    }
+
+    /// It certainly does not, or somebody holds it who releases it.
+    pub fn settled(&mut self) {
+        self.token = None;
+    }
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.proxy.release_until_definite(token, self.op.clone());
+        }
     }
 }
 
@@ -217,7 +273,9 @@ impl ProxyAgent {
         match core.acting() {
             Ok(claimant) => {
                 let op = OperationId::fresh();
-                take(&core.book, &core.trust, &claimant, player, None, &op, &core.config.texts).await
+                let mut claiming = Claiming::new(&self.proxy, &op);
+                let texts = &core.config.texts;
+                take(&core.book, &core.trust, &claimant, player, None, &op, texts, Some(&mut claiming)).await
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }

@@ -62,7 +62,8 @@ impl RouterAgent {
 
     /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`.
     pub async fn take(&self, player: &Player) -> Outcome {
-        take(&self.book, &self.trust, &self.claimant(), player, None, &OperationId::fresh(), &self.config.texts).await
+        take(&self.book, &self.trust, &self.claimant(), player, None, &OperationId::fresh(), &self.config.texts, None)
+            .await
     }
 
     /// The player could not be moved: releases the claimed token. `reason` is a word.

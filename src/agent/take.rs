@@ -9,19 +9,22 @@ use crate::token::{Book, ClaimOutcome, Claimant, TokenState};
 
 use super::backend::boot_time_of;
 use super::config::TextsConfig;
-use super::proxy::reason_of;
-use super::request::{Outcome, Reason, Refusal, TRANSFER_MARGIN_MS, Transfer};
+use super::proxy::{Claiming, reason_of};
+use super::request::{Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
 
-/// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row, `token/claim`. A
-/// token of another server than `only` is left alone.
+/// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
+/// `token/claim`. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
+/// never said that it knows of it. `claiming` keeps the claim in mind until it is definite.
+#[expect(clippy::too_many_arguments, reason = "a router has none of what would hold them together")]
 pub(super) async fn take(
     book: &Book,
     trust: &Trust,
     claimant: &Claimant,
     player: &Player,
-    only: Option<&NodeId>,
+    asked: Option<&Request>,
     op: &OperationId,
     texts: &TextsConfig,
+    mut claiming: Option<&mut Claiming>,
 ) -> Outcome {
     let refuse = |reason: Reason, detail: String| Outcome::Refused(Refusal::new(reason, texts, detail));
     let failed = |error: &Error| refuse(reason_of(error), error.to_string());
@@ -37,6 +40,10 @@ pub(super) async fn take(
         return refuse(Reason::Lost, "another proxy moves the player".to_owned());
     }
     let token = row.token;
+    if asked.is_some_and(|asked| asked.id == token.request) {
+        return refuse(Reason::NoToken, format!("{} did not say that it has the place", token.server));
+    }
+    let only = asked.and_then(|asked| asked.ask.server.as_ref());
     if only.is_some_and(|only| *only != token.server) {
         return refuse(Reason::Lost, format!("another request of the player has a place at {}", token.server));
     }
@@ -45,7 +52,14 @@ pub(super) async fn take(
         Ok(None) => return refuse(Reason::Refused, format!("{} is gone", token.server)),
         Err(error) => return failed(&error),
     };
-    match book.claim(&token, claimant, op).await {
+    if let Some(claiming) = &mut claiming {
+        claiming.begin(&token);
+    }
+    let claimed = book.claim(&token, claimant, op).await;
+    if let (Some(claiming), Ok(_)) = (claiming, &claimed) {
+        claiming.settled();
+    }
+    match claimed {
         Ok(ClaimOutcome::Claimed(_)) => {
             let ends = boot_time_of(store, token.expires_at_ms);
             Outcome::Transfer(Box::new(Transfer {

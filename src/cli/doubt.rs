@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::error::{Error, Result, StoreRefusal};
-use crate::store::{Key, Row, Store};
+use crate::error::{Error, StoreRefusal};
 
 /// Rows named in a line for people; JSON has them all.
 const NAMED_MAX: usize = 5;
@@ -66,25 +65,4 @@ impl Serialize for Doubts {
         }
         Shown { count: self.rows.len(), reasons: self.reasons(), rows: &self.rows }.serialize(serializer)
     }
-}
-
-/// Reads hashes in bulk. A key of another type fails alone instead of hiding all the others.
-pub(super) async fn rows(store: &Store, keys: &[Key<'_>]) -> Result<Vec<Result<Row>>> {
-    match store.rows(keys).await {
-        Ok(rows) => return Ok(rows.into_iter().map(Ok).collect()),
-        Err(error) if is_wrong_type(&error) => {}
-        Err(error) => return Err(error),
-    }
-    let mut rows = Vec::with_capacity(keys.len());
-    for key in keys {
-        rows.push(match store.row(*key).await {
-            Err(error) if !is_wrong_type(&error) => return Err(error),
-            row => row,
-        });
-    }
-    Ok(rows)
-}
-
-fn is_wrong_type(error: &Error) -> bool {
-    matches!(error, Error::Refused { refusal: StoreRefusal::WrongType, .. })
 }

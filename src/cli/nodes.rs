@@ -12,7 +12,7 @@ use crate::store::{Key, Store, Trust};
 
 use super::Failure;
 use super::context::Context;
-use super::doubt::{self, Doubts};
+use super::doubt::Doubts;
 use super::span::{self, Stop};
 use super::view::{self, Grid, Tone};
 
@@ -152,7 +152,7 @@ impl Look {
 
     async fn add(&self, picture: &mut Picture, control: &Control, (role, ids): &Roster) -> Result<()> {
         let keys: Vec<Key<'_>> = ids.iter().map(|(id, _)| self.store.keys().node(id)).collect();
-        let rows = doubt::rows(&self.store, &keys).await?;
+        let rows = self.store.rows_each(&keys).await?;
         for ((id, beat_at), row) in ids.iter().zip(rows) {
             let record = match row {
                 Ok(row) if row.is_empty() => {

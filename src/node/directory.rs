@@ -241,10 +241,11 @@ impl Directory {
         let ids: Vec<NodeId> = wanted.into_iter().map(|(id, _)| id).collect();
         let asked = boot_ms();
         let rows = rows_of(store, &ids).await?;
-        let present = ids.iter().zip(&rows).filter(|(_, row)| !row.is_empty());
+        let present = ids.iter().zip(rows).filter_map(|(id, row)| Some((id, row.ok()?)));
+        let present = present.filter(|(_, row)| !row.is_empty());
         // A row that does not verify was audited; the others still count.
         let records: Vec<NodeRecord> =
-            present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, row).ok()).collect();
+            present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, &row).ok()).collect();
         records.iter().for_each(|record| self.check_age(record, asked));
         Ok(records)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::error::Result;
+use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{NodeId, Role};
 use crate::store::{Invocation, Key, Row, Store, scripts};
 
@@ -30,7 +30,13 @@ pub async fn rosters(store: &Store) -> Result<Vec<Roster>> {
 pub async fn rosters_of(store: &Store, roles: &[Role]) -> Result<Vec<Roster>> {
     let mut rosters = Vec::new();
     for role in roles {
-        let ids = store.scores(store.keys().roster(role)).await?;
+        let ids = match store.scores(store.keys().roster(role)).await {
+            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
+                tracing::debug!(%role, %error, "this roster is left out, not all of them");
+                continue;
+            }
+            ids => ids?,
+        };
         let ids = ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect();
         rosters.push((role.clone(), ids));
     }
@@ -151,8 +157,8 @@ pub async fn forget_one(store: &Store, id: &NodeId) -> Result<u64> {
     }
 }
 
-/// Reads the rows behind `ids`, in their order; empty rows for those that are gone.
-pub async fn rows_of(store: &Store, ids: &[NodeId]) -> Result<Vec<Row>> {
+/// Reads the rows behind `ids`, in their order; empty rows for those that are gone, an error for one that is no hash.
+pub async fn rows_of(store: &Store, ids: &[NodeId]) -> Result<Vec<Result<Row>>> {
     let keys: Vec<Key<'_>> = ids.iter().map(|id| store.keys().node(id)).collect();
-    store.rows(&keys).await
+    store.rows_each(&keys).await
 }

@@ -163,7 +163,7 @@ impl Store {
                     sleep(pause).await;
                 }
                 // An earlier try may have had its effect: that the store refuses the repeat says nothing of it.
-                Err(error) if unknown => return Err(still_unknown(error)),
+                Err(error @ Error::Refused { .. }) if unknown => return Err(still_unknown(error)),
                 outcome => return outcome,
             }
         }

@@ -35,7 +35,8 @@ impl Store {
     /// One call, as cheap as the client can do it.
     pub(crate) async fn run_bare(&self, call: &BareCall) -> Result<()> {
         let during = "a bare script";
-        let value = self.shared().req_packed_command(&call.0).await.map_err(|error| fault::typed(during, &error))?;
+        let mut connection = self.shared().carrier().connection();
+        let value = connection.req_packed_command(&call.0).await.map_err(|error| fault::typed(during, &error))?;
         refused(during, value)
     }
 
@@ -46,7 +47,7 @@ impl Store {
         for call in calls {
             pipeline.add_command(call.0.clone());
         }
-        let mut connection = self.shared();
+        let mut connection = self.shared().carrier().connection();
         let values = connection
             .req_packed_commands(&pipeline, 0, calls.len())
             .await
@@ -59,7 +60,7 @@ impl Store {
         let during = "measuring";
         let mut command = Cmd::new();
         command.arg(words);
-        let mut connection = self.shared();
+        let mut connection = self.shared().carrier().connection();
         let bound = Instant::now() + self.options().operation_timeout;
         let late = |_| Error::Unreachable { during, reason: "no answer inside the operation timeout".to_owned() };
         let value = timeout_at(bound, connection.req_packed_command(&command)).await.map_err(late)?;

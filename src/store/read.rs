@@ -1,13 +1,13 @@
 use std::collections::HashMap;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Pipeline, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, ServerError, Value};
 use tokio::time::Instant;
 
 use super::connect::Store;
 use super::fault;
 use super::keys::Key;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreRefusal};
 
 /// Rows read in one pipeline.
 const BATCH: usize = 256;
@@ -70,6 +70,27 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
+/// The store's error about one key of a pipeline, where the others are not concerned; `Err` where they are.
+fn of_one(during: &'static str, error: &ServerError) -> Result<Error> {
+    match fault::typed(during, &RedisError::from(error.clone())) {
+        error @ Error::Refused { refusal: StoreRefusal::WrongType, .. } => Ok(error),
+        error => Err(error),
+    }
+}
+
+/// The values of one answer of a pipeline; none where the key is of another type.
+fn items_of<'a>(during: &'static str, value: &'a Value) -> Result<&'a [Value]> {
+    match value {
+        Value::Array(items) => Ok(items),
+        Value::ServerError(error) => {
+            let error = of_one(during, error)?;
+            tracing::debug!(%error, "a key of another type is left out");
+            Ok(&[])
+        }
+        _ => Err(strange(during, "the answer")),
+    }
+}
+
 /// Single reads go through the shared connection, bulk reads through the pool. Reads are repeated by their callers.
 impl Store {
     async fn read_one<T: FromRedisValue>(&self, command: &Cmd, during: &'static str) -> Result<T> {
@@ -85,8 +106,14 @@ impl Store {
         Row::read(&value).ok_or_else(|| strange(during, &key.to_string()))
     }
 
-    /// Many hashes, in pipelines of 256 on a pooled connection, in the order of `keys`.
+    /// Many hashes, in pipelines of 256 on a pooled connection, in the order of `keys`. Errors where one of them is of
+    /// another type.
     pub async fn rows(&self, keys: &[Key<'_>]) -> Result<Vec<Row>> {
+        self.rows_each(keys).await?.into_iter().collect()
+    }
+
+    /// Like [`rows`](Self::rows), but a key of another type fails alone instead of hiding all the others.
+    pub async fn rows_each(&self, keys: &[Key<'_>]) -> Result<Vec<Result<Row>>> {
         let during = "reading rows";
         let mut rows = Vec::with_capacity(keys.len());
         if keys.is_empty() {
@@ -103,16 +130,17 @@ impl Store {
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
             for (key, value) in batch.iter().zip(&values) {
-                if let Value::ServerError(error) = value {
-                    return Err(fault::typed(during, &redis::RedisError::from(error.clone())));
-                }
-                rows.push(Row::read(value).ok_or_else(|| strange(during, &key.to_string()))?);
+                rows.push(match value {
+                    Value::ServerError(error) => Err(of_one(during, error)?),
+                    value => Ok(Row::read(value).ok_or_else(|| strange(during, &key.to_string()))?),
+                });
             }
         }
         Ok(rows)
     }
 
-    /// Some fields of many hashes (`HMGET`), in pipelines of 256 on a pooled connection.
+    /// Some fields of many hashes (`HMGET`), in pipelines of 256 on a pooled connection. A key of another type is read as
+    /// one that does not exist, so that it hides none of the others.
     pub async fn fields(&self, keys: &[Key<'_>], names: &[&str]) -> Result<Vec<Row>> {
         let during = "reading rows";
         let mut rows = Vec::with_capacity(keys.len());
@@ -125,11 +153,15 @@ impl Store {
             for key in batch {
                 pipeline.cmd("HMGET").arg(key).arg(names);
             }
-            let values: Vec<Vec<Option<String>>> =
-                pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))?;
-            rows.extend(values.into_iter().map(|values| {
-                names.iter().zip(values).filter_map(|(name, value)| Some(((*name).to_owned(), value?))).collect()
-            }));
+            let values = connection
+                .req_packed_commands(&pipeline, 0, batch.len())
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            for value in &values {
+                let values = items_of(during, value)?;
+                let named = names.iter().zip(values);
+                rows.push(named.filter_map(|(name, value)| Some(((*name).to_owned(), text_of(value)?))).collect());
+            }
         }
         Ok(rows)
     }
@@ -141,7 +173,7 @@ impl Store {
         let mut members: Vec<String> = Vec::new();
         let mut cursor: u64 = 0;
         loop {
-            let (next, page): (u64, Vec<String>) = redis::cmd("SSCAN")
+            let (next, page): (u64, Vec<Vec<u8>>) = redis::cmd("SSCAN")
                 .arg(key)
                 .arg(cursor)
                 .arg("COUNT")
@@ -149,7 +181,7 @@ impl Store {
                 .query_async(&mut connection)
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
-            members.extend(page);
+            members.extend(page.iter().map(|member| String::from_utf8_lossy(member).into_owned()));
             cursor = next;
             if cursor == 0 {
                 break;
@@ -197,7 +229,7 @@ impl Store {
         let mut connection = self.pooled(during).await?;
         let mut all: Vec<(String, f64)> = Vec::new();
         loop {
-            let page: Vec<(String, f64)> = redis::cmd("ZRANGEBYSCORE")
+            let page: Vec<(Vec<u8>, f64)> = redis::cmd("ZRANGEBYSCORE")
                 .arg(key)
                 .arg("-inf")
                 .arg("+inf")
@@ -209,7 +241,7 @@ impl Store {
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
             let full = page.len() == BATCH;
-            all.extend(page);
+            all.extend(page.iter().map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), *score)));
             if !full {
                 return Ok(all);
             }
@@ -217,7 +249,7 @@ impl Store {
     }
 
     /// The members of many sorted sets with a score of at most `max`, lowest first, at most `limit` of each, in
-    /// pipelines on a pooled connection.
+    /// pipelines on a pooled connection. A key of another type is read as one that does not exist.
     pub async fn score_ranges(&self, keys: &[Key<'_>], max: &str, limit: usize) -> Result<Vec<Vec<String>>> {
         let during = "reading sorted sets";
         let mut all = Vec::with_capacity(keys.len());
@@ -230,9 +262,13 @@ impl Store {
             for key in batch {
                 pipeline.cmd("ZRANGEBYSCORE").arg(key).arg("-inf").arg(max).arg("LIMIT").arg(0).arg(limit);
             }
-            let values: Vec<Vec<String>> =
-                pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))?;
-            all.extend(values);
+            let values = connection
+                .req_packed_commands(&pipeline, 0, batch.len())
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            for value in &values {
+                all.push(items_of(during, value)?.iter().filter_map(text_of).collect());
+            }
         }
         Ok(all)
     }

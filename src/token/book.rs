@@ -438,11 +438,11 @@ impl Book {
             .filter_map(|(player, _)| Player::new(player).ok())
             .collect();
         let row_keys: Vec<Key<'_>> = players.iter().map(|player| keys.token(player)).collect();
-        let rows = self.store.rows(&row_keys).await?;
+        let rows = self.store.rows_each(&row_keys).await?;
         let tokens = players
             .iter()
-            .zip(&rows)
-            .filter_map(|(player, row)| TokenRow::from_row(&self.trust, player, row).ok().flatten());
+            .zip(rows)
+            .filter_map(|(player, row)| TokenRow::from_row(&self.trust, player, &row.ok()?).ok().flatten());
         Ok(tokens.filter(|row| row.token.server == *server).collect())
     }
 

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{NodeId, Player};
 use crate::store::{Answer, Invocation, Key, Store, scripts};
 
@@ -8,6 +8,8 @@ use super::book::Book;
 
 /// Most tokens of one server that one sweep looks at.
 const SERVER_MAX: usize = 100_000;
+/// Calls in one pipeline.
+const CALLS: usize = 16;
 
 /// How a sweep is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +70,8 @@ impl ReapReport {
 }
 
 /// One sweep over every server's due tokens: expiry, reopening, healing of the index. Any number may run at once; each
-/// token has one winner. Runs `token/reap`, in pipelines.
+/// token has one winner. Runs `token/reap`, in pipelines. A batch that is refused holds no other up; its error comes at
+/// the end.
 pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
     reap_servers(book, &book.servers().await?, options).await
 }
@@ -81,6 +84,7 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
     let now = store.clock().now_ms().to_string();
     let due = store.score_ranges(&due_keys, &now, options.limit.min(SERVER_MAX)).await?;
     let mut left = options.limit;
+    let mut refused = None;
     for (server, members) in servers.iter().zip(due) {
         let players: Vec<Player> = members.iter().filter_map(|player| Player::new(player).ok()).take(left).collect();
         if players.is_empty() && !members.is_empty() {
@@ -92,19 +96,47 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
         let batches: Vec<&[Player]> =
             if players.is_empty() { vec![&[]] } else { players.chunks(options.batch.clamp(1, 256)).collect() };
         let mut calls = Vec::with_capacity(batches.len());
-        for batch in batches {
+        for batch in &batches {
             let claimants = claimants(store, batch).await?;
             calls.push(call(book, server, batch, &claimants, options.dry_run));
         }
-        for group in calls.chunks(16) {
-            for answer in store.run_many(group).await? {
-                report.count(&answer?);
+        for (group, batches) in calls.chunks(CALLS).zip(batches.chunks(CALLS)) {
+            for (answer, batch) in store.run_many(group).await?.into_iter().zip(batches) {
+                match answer {
+                    Ok(answer) => report.count(&answer),
+                    Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
+                        one_by_one(book, server, batch, options.dry_run, &mut report).await?;
+                    }
+                    Err(error) => refused = Some(error),
+                }
             }
         }
     }
     metrics::counter!("maitred_reaped_total", "what" => "expired").increment(report.expired);
     metrics::counter!("maitred_reaped_total", "what" => "reopened").increment(report.reopened);
-    Ok(report)
+    refused.map_or(Ok(report), Err)
+}
+
+/// A key of another type ends a whole call of the script. Here it ends only its own, and stays where it is.
+async fn one_by_one(
+    book: &Book,
+    server: &NodeId,
+    players: &[Player],
+    dry_run: bool,
+    report: &mut ReapReport,
+) -> Result<()> {
+    for players in players.chunks(1) {
+        let claimants = claimants(book.store(), players).await?;
+        match book.store().run(&call(book, server, players, &claimants, dry_run)).await {
+            Ok(answer) => report.count(&answer),
+            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
+                tracing::warn!(%server, ?players, %error, "left out of the sweep");
+                report.skipped += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 async fn claimants(store: &Store, players: &[Player]) -> Result<Vec<Option<NodeId>>> {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use maitred::agent::{Outcome, Reason, Request};
+use maitred::store::scripts;
 use maitred::token::CancelOutcome;
 
 use crate::agents_common::shelf::Shelf;
 use crate::agents_common::{
-    LIMIT, backend, config, lands, player, proxy, quiet, row, sees, state, transfer, transfer_of, word,
+    LIMIT, backend, config, lands, pending, player, proxy, quiet, row, sees, state, transfer, transfer_of, word,
 };
+use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 
@@ -130,4 +132,45 @@ fn pol_3_a_dispatch_can_be_dropped_outside_of_every_runtime() {
         assert_eq!(b1.promised(), 0);
         transfer_of(&p1, Request::new(player("alice"))).await;
     });
+}
+
+// TOK-5, R-15: a request that was answered with the place of another one and then goes away lets go of it. Otherwise the
+// player is refused as lost by every proxy until the token expires.
+#[tokio::test]
+async fn tok_5_a_claim_of_another_requests_token_is_given_up_when_its_answer_is_lost_or_its_player_leaves() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(5, 5);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let wire = FaultProxy::start(&store);
+    let mut setting = config("p1", "proxy", &wire.url());
+    setting.store.command_timeout_ms = 5_000;
+    let p1 = proxy(setting).await;
+    let p2 = proxy(config("p2", "proxy", &store.url())).await;
+    sees(&p1, &[&b1]).await;
+    sees(&p2, &[&b1]).await;
+    let mut conn = store.conn().await;
+    let claim = format!("EVALSHA {}", scripts::TOKEN_CLAIM.pinned());
+    for (name, taking) in [("alice", false), ("bob", true)] {
+        let first = pending(&p2, "b1", name).await;
+        let before = wire.dropped();
+        wire.drop_next_reply_of(&claim, Action::Silent);
+        let who = player(name);
+        let way = async { if taking { p1.take(&who).await } else { p1.dispatch(Request::new(who.clone())).await } };
+        let claimed = async {
+            eventually("the claim has run", LIMIT, async || wire.dropped() > before).await;
+        };
+        tokio::select! {
+            outcome = way => panic!("no answer came through: {outcome:?}"),
+            () = claimed => {}
+        }
+        // The future is dropped, as by a player who goes away.
+        assert_eq!(row(&mut conn, name).await["claimant"], "p1");
+        wire.cut_all();
+        eventually("the claim is given up", LIMIT, async || state(&mut conn, name).await == "RELEASED").await;
+        assert_eq!(row(&mut conn, name).await["id"], first.token.id.as_str());
+    }
+    shelf.all_home().await;
+    let moved = transfer(&p2, "alice").await;
+    assert_eq!(moved.server.as_str(), "b1");
+    lands(&b1, "alice").await;
 }

@@ -9,6 +9,7 @@ use maitred::token::{Book, Claimant, IssueOutcome, Ledger, LedgerState, Token, U
 
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
+use crate::support::wait::eventually;
 use crate::tokens_common::{Bench, Member, player, request, say, store_options};
 
 const ROUNDS: usize = 20;
@@ -191,4 +192,31 @@ async fn r_2_an_unknown_outcome_is_asked_under_the_same_operation_before_anythin
     assert_eq!(ledger.begin_redeem(&alice, order.issued_at_ms), maitred::token::Redeem::Deliver(id.clone()));
     assert_eq!(ledger.deliver(&id).unwrap().0, "seat");
     assert_eq!(ledger.promised(), 0);
+}
+
+// R-2: a refusal speaks for the try that it answers. After a lost answer it is no proof that nothing happened; taken for
+// one, the backend gives the place of a player who is in to somebody else, and turns the player away as a replay.
+#[tokio::test]
+async fn r_2_a_refused_repeat_does_not_make_a_lost_answer_definite() {
+    let wired = Wired::new("refused-repeat").await;
+    let (b1, a, wire) = (&wired.b1, &wired.a, &wired.wire);
+    let mut raw = wired.bench.raw.clone();
+    let mut evalsha = async |rule: &str| {
+        let _: () = redis::cmd("ACL").arg("SETUSER").arg("default").arg(rule).query_async(&mut raw).await.unwrap();
+    };
+    let token = b1.issued(&player("alice"), &request("r"), 1).await;
+    assert_eq!(say(&a.claim(&token).await), "Claimed");
+    wire.drop_next_reply_of(&label(&scripts::TOKEN_CONSUME), Action::Silent);
+    let op = OperationId::fresh();
+    let consume = b1.book.consume(&token.id, &token.player, &b1.who, &op);
+    let deny = async {
+        eventually("the first try has run", Duration::from_secs(5), async || wire.dropped() == 1).await;
+        evalsha("-evalsha").await;
+        wire.cut_all();
+    };
+    let (outcome, ()) = tokio::join!(consume, deny);
+    let error = outcome.unwrap_err();
+    assert!(error.may_have_changed(), "the first try ran: {error}");
+    evalsha("+evalsha").await;
+    assert_eq!(say(&b1.book.consume(&token.id, &token.player, &b1.who, &op).await), "Consumed");
 }

@@ -78,6 +78,28 @@ async fn sto_16_the_sweep_heals_what_stands_for_no_token() {
     }
 }
 
+// STO-16, R-6: what a stranger wrote under our keys holds up nothing but itself. Otherwise one wrong key keeps every place
+// of the zone promised for good.
+#[tokio::test]
+async fn sto_16_a_key_of_another_type_holds_up_no_sweep() {
+    let server = TestStore::start();
+    let bench = Bench::new(&server, "strange").await;
+    let b1 = bench.join("b1", Role::backend()).await;
+    let mut raw = bench.raw.clone();
+    b1.issued(&player("alice"), &request("r"), 1).await;
+    bench.age(bench.times.ttl_ms).await;
+    for key in ["token:evil", "due:a1"] {
+        let _: () = raw.set(bench.key(key), "x").await.unwrap();
+    }
+    let _: () = raw.zadd(bench.key("due:b1"), "evil", 1).await.unwrap();
+    let _: () = raw.sadd(bench.key("due"), "a1").await.unwrap();
+    let _: () = raw.sadd(bench.key("due"), b"\xff".as_slice()).await.unwrap();
+    let report = reap(&b1.book, ReapOptions::default()).await.unwrap();
+    assert_eq!(report, ReapReport { expired: 1, skipped: 1, servers: 1, ..ReapReport::default() });
+    assert_eq!(bench.row(&player("alice")).await["state"], "EXPIRED");
+    assert!(b1.book.list(&b1.who.id).await.unwrap().is_empty());
+}
+
 /// A token in every state, claimed by the living and by the dead, and marks.
 async fn everything(bench: &Bench) {
     let b1 = bench.join("b1", Role::backend()).await;

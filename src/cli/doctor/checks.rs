@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::node::{Control, KILL, NodeRecord, roster};
-use crate::store::{Invocation, Store, Trust, scripts};
+use crate::store::{Invocation, Row, Store, Trust, scripts};
 use crate::token::Book;
 
 use super::super::context::Context;
@@ -292,11 +292,11 @@ async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Findin
     for (_, ids) in roster::rosters(store).await? {
         let ids: Vec<_> = ids.into_iter().map(|(id, _)| id).collect();
         for (id, row) in ids.iter().zip(roster::rows_of(store, &ids).await?) {
-            if row.is_empty() {
+            if row.as_ref().is_ok_and(Row::is_empty) {
                 gone += 1;
                 continue;
             }
-            match NodeRecord::from_row(trust, id, &row) {
+            match row.and_then(|row| NodeRecord::from_row(trust, id, &row)) {
                 Ok(record) => {
                     let age = store.clock().now_ms().saturating_sub(record.sent_at_ms);
                     if limits.judge(age) == crate::node::Liveness::Online { online += 1 } else { late += 1 }

@@ -7,7 +7,7 @@ use crate::token::{TokenRow, TokenState};
 
 use super::super::Failure;
 use super::super::context::Context;
-use super::super::doubt::{self, Doubts};
+use super::super::doubt::Doubts;
 use super::super::view::{self, Grid, Tone};
 use super::{ShownClaim, left_ms};
 
@@ -74,7 +74,7 @@ impl Listing {
         let due = store.scores(store.keys().due(server)).await?;
         let players: Vec<Player> = due.into_iter().filter_map(|(player, _)| Player::new(player).ok()).collect();
         let keys: Vec<Key<'_>> = players.iter().map(|player| store.keys().token(player)).collect();
-        let rows = doubt::rows(store, &keys).await?;
+        let rows = store.rows_each(&keys).await?;
         for (player, row) in players.iter().zip(rows) {
             match row.and_then(|row| TokenRow::from_row(trust, player, &row)) {
                 Ok(Some(row)) if row.state.is_open() && row.token.server == *server => {
