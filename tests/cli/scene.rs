@@ -141,6 +141,7 @@ impl Scene {
     }
 
     /// The network.yml that the binary is given.
+    #[allow(dead_code, reason = "a test binary uses a part")]
     pub fn config(&self) -> &std::path::Path {
         &self.config
     }

@@ -1,7 +1,7 @@
 //! The config as a whole: texts that are no YAML, the default file, the environment, files, passwords.
 
 use maitred::Error;
-use maitred::agent::config::{Config, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES, SecretUrl};
+use maitred::agent::config::{Config, ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES, SecretUrl};
 use proptest::prelude::*;
 
 use crate::{NUMBERS, file, problems};
@@ -134,9 +134,15 @@ fn pol_1_an_enabled_config_needs_id_and_store() {
     assert!(problems[1].starts_with("store.url: ") && problems[1].contains(ENV_STORE), "{problems:?}");
     assert!(config.node_id().is_err() && config.store_url().is_err());
 
-    let env = |name: &str| (name != ENV_ZONE).then(|| if name == ENV_NODE_ID { "b-1" } else { "redis://h" }.to_owned());
+    let env = |name: &str| match name {
+        ENV_NODE_ID => Some("b-1".to_owned()),
+        ENV_NODE_ADDR => Some("10.0.0.7:25565".to_owned()),
+        ENV_STORE => Some("redis://h".to_owned()),
+        _ => None,
+    };
     config.apply_env(env).expect("good values");
     config.check_enabled().expect("complete");
+    assert_eq!(config.node.addr, "10.0.0.7:25565");
     // Code may set fields, too.
     config.tokens.ttl_ms = 1;
     assert!(config.check_enabled().expect_err("out of range").to_string().contains("tokens.ttlMs: 1 is out of range"));
@@ -157,7 +163,7 @@ fn pol_1_the_environment_goes_before_the_file_and_is_checked_like_it() {
 
     let before = config.clone();
     let error = config.apply_env(|name| Some(format!("http://:hunter2@{name} x"))).expect_err("bad values");
-    for variable in [ENV_NODE_ID, ENV_STORE, ENV_ZONE] {
+    for variable in [ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE] {
         assert!(error.to_string().contains(&format!("\n{variable}: does not fit ")), "{error}");
     }
     assert!(!error.to_string().contains("hunter2"), "{error}");
