@@ -60,6 +60,20 @@ async fn sto_16_remove_takes_what_is_silent_for_the_removed_age_and_nothing_else
     assert_eq!(remove_silent(&store, HOUR_MS).await.unwrap().len(), 1);
 }
 
+// STO-16, R-6: a key of another type under one id holds up the removal of nobody else.
+#[tokio::test]
+async fn sto_16_a_key_of_another_type_keeps_no_other_node_on_the_roster() {
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    for id in ["a-dead", "m-strange", "z-dead"] {
+        let _: u64 = ask(&mut conn, &["ZADD", &key("nodes:proxy"), "1000", id]).await;
+    }
+    let _: u64 = ask(&mut conn, &["SADD", &key("roles"), "proxy"]).await;
+    let _: String = ask(&mut conn, &["SET", &key("node:m-strange"), "x"]).await;
+    assert_eq!(remove_silent(&store, HOUR_MS).await.unwrap().len(), 2);
+    assert_eq!(roster_of(&mut conn, "proxy").await, ["m-strange"]);
+}
+
 // STO-16: the sweep heals what no script would have left behind.
 #[tokio::test]
 async fn sto_16_remove_heals_entries_of_another_role_and_empty_rosters() {

@@ -62,21 +62,35 @@ pub async fn remove_silent_of(store: &Store, rosters: &[Roster], removed_ms: u64
     for (role, ids) in rosters {
         let batches: Vec<&[(NodeId, u64)]> = if ids.is_empty() { vec![&[]] } else { ids.chunks(BATCH).collect() };
         for batch in batches {
-            let keys = store.keys();
-            let mut key_list = vec![keys.roster(role), keys.roles(), keys.epochs()];
-            key_list.extend(batch.iter().map(|(id, _)| keys.node(id)));
-            let mut call = Invocation::new(&scripts::NODE_REMOVE, &key_list)
-                .arg(role.as_str())
-                .arg(removed_ms)
-                .arg(keys.node_events());
-            for (id, _) in batch {
-                call = call.arg(id.as_str());
+            match remove_batch(store, role, batch, removed_ms).await {
+                Ok(ids) => removed.extend(ids),
+                // A key of another type under one id holds up nobody else.
+                Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) if !batch.is_empty() => {
+                    for one in batch.chunks(1) {
+                        match remove_batch(store, role, one, removed_ms).await {
+                            Ok(ids) => removed.extend(ids),
+                            Err(error) => tracing::warn!(ids = ?one, %error, "left on the roster"),
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            let answer = store.run(&call).await?;
-            removed.extend(answer.values().iter().skip(1).filter_map(|id| NodeId::new(id).ok()));
         }
     }
     Ok(removed)
+}
+
+async fn remove_batch(store: &Store, role: &Role, batch: &[(NodeId, u64)], removed_ms: u64) -> Result<Vec<NodeId>> {
+    let keys = store.keys();
+    let mut key_list = vec![keys.roster(role), keys.roles(), keys.epochs()];
+    key_list.extend(batch.iter().map(|(id, _)| keys.node(id)));
+    let mut call =
+        Invocation::new(&scripts::NODE_REMOVE, &key_list).arg(role.as_str()).arg(removed_ms).arg(keys.node_events());
+    for (id, _) in batch {
+        call = call.arg(id.as_str());
+    }
+    let answer = store.run(&call).await?;
+    Ok(answer.values().iter().skip(1).filter_map(|id| NodeId::new(id).ok()).collect())
 }
 
 /// The ids that [`remove_silent_of`] would take off `rosters`. Changes nothing.
