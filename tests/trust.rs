@@ -112,7 +112,8 @@ async fn env_6_each_reason_to_refuse_a_row_is_counted_as_itself() {
             }
             (_, other) => panic!("{id}: {other:?}"),
         }
-        assert_eq!(audit.count(*reason), before + 1, "{id}: verified on every read");
+        // The watcher reads in the background too, so there may be more than the one of this look.
+        assert!(audit.count(*reason) > before, "{id}: verified on every read");
     }
     assert!(audit.count(AuditReason::UnknownKey) > 0, "a row signed with another secret");
 }
