@@ -10,15 +10,15 @@ use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::node::{Control, KILL, kill_name};
 use crate::store::{Answer, Invocation, Key, Store, Trust, scripts};
 
-use super::outcome::{CancelOutcome, ClaimOutcome, ConsumeOutcome, IssueOutcome, ReleaseOutcome};
+use super::outcome::{ClaimOutcome, ConsumeOutcome, IssueOutcome};
 use super::record::{Claim, Token, TokenRow};
 
 /// Largest payload of a token, in bytes.
 pub const PAYLOAD_MAX_BYTES: usize = 4_096;
 /// Other servers that one call can declare.
-const OTHERS_MAX: usize = 16;
+pub(super) const OTHERS_MAX: usize = 16;
 /// How often one call may be asked for other keys, other control entries or another time before it gives up.
-const REASKS: usize = 8;
+pub(super) const REASKS: usize = 8;
 
 /// Times of tokens, in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +72,10 @@ pub struct Claimant {
 /// same call gives the definite answer later.
 #[derive(Debug, Clone)]
 pub struct Book {
-    store: Store,
+    pub(super) store: Store,
     trust: Trust,
     control: Control,
-    options: BookOptions,
+    pub(super) options: BookOptions,
 }
 
 impl Book {
@@ -308,113 +308,6 @@ impl Book {
         })
     }
 
-    /// Releases a token that this proxy holds by the claim `op`; without one, by whichever claim of its own.
-    pub async fn release_claim(
-        &self,
-        token: &Token,
-        by: &Claimant,
-        op: Option<&OperationId>,
-        reason: &str,
-    ) -> Result<ReleaseOutcome> {
-        self.release(&token.id, &token.player, &token.server, "claimant", by, op, reason).await
-    }
-
-    /// Releases a token that this backend issued.
-    pub async fn release_own(
-        &self,
-        id: &TokenId,
-        player: &Player,
-        by: &Claimant,
-        reason: &str,
-    ) -> Result<ReleaseOutcome> {
-        self.release(id, player, &by.id, "server", by, None, reason).await
-    }
-
-    /// Releases any token, for an operator.
-    pub async fn release_any(&self, token: &Token, operator: &NodeId, reason: &str) -> Result<ReleaseOutcome> {
-        let by = Claimant { id: operator.clone(), epoch: Epoch::NONE };
-        self.release(&token.id, &token.player, &token.server, "operator", &by, None, reason).await
-    }
-
-    /// Runs `token/release`. `reason` is a word.
-    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
-    async fn release(
-        &self,
-        id: &TokenId,
-        player: &Player,
-        server: &NodeId,
-        role: &str,
-        by: &Claimant,
-        op: Option<&OperationId>,
-        reason: &str,
-    ) -> Result<ReleaseOutcome> {
-        let keys = self.store.keys();
-        let call =
-            Invocation::new(&scripts::TOKEN_RELEASE, &[keys.token(player), keys.due(server), keys.due_servers()])
-                .arg(id.as_str())
-                .arg(player.as_str())
-                .arg(server.as_str())
-                .arg(role)
-                .arg(by.id.as_str())
-                .arg(by.epoch.0)
-                .arg(op.map_or("", OperationId::as_str))
-                .arg(reason)
-                .arg(self.options.audit_ms)
-                .arg(keys.token_events());
-        let answer = self.store.run(&call).await?;
-        count("release", answer.word());
-        Ok(match answer.word() {
-            "RELEASED" => ReleaseOutcome::Released,
-            "LOST" => ReleaseOutcome::Lost,
-            "LANDED" => ReleaseOutcome::Landed,
-            "ENDED" => ReleaseOutcome::Ended(answer.text(0)?.to_owned()),
-            "NONE" => ReleaseOutcome::None,
-            "NEED" => return Err(self.forged(player)),
-            _ => return Err(answer.unexpected()),
-        })
-    }
-
-    /// Marks a request as cancelled, so that no later issue of it succeeds, and releases its live token: a PENDING one, or
-    /// one that `by` holds by the claim `op` (without one, by whichever claim of its own). `servers` are those that were
-    /// asked. Runs `token/cancel`.
-    pub async fn cancel(
-        &self,
-        player: &Player,
-        request: &RequestId,
-        by: &Claimant,
-        op: Option<&OperationId>,
-        servers: &[NodeId],
-    ) -> Result<CancelOutcome> {
-        let mut others: BTreeSet<NodeId> = servers.iter().take(OTHERS_MAX - 1).cloned().collect();
-        for _ in 0..REASKS {
-            let keys = self.store.keys();
-            let mut key_list: Vec<Key<'_>> = vec![keys.token(player), keys.due_servers()];
-            key_list.extend(others.iter().map(|server| keys.due(server)));
-            let mut call = Invocation::new(&scripts::TOKEN_CANCEL, &key_list)
-                .arg(player.as_str())
-                .arg(request.as_str())
-                .arg(by.id.as_str())
-                .arg(by.epoch.0)
-                .arg(op.map_or("", OperationId::as_str))
-                .arg(self.options.audit_ms)
-                .arg(keys.token_events());
-            for server in &others {
-                call = call.arg(server.as_str());
-            }
-            let answer = self.store.run(&call).await?;
-            count("cancel", answer.word());
-            match answer.word() {
-                "CANCELLED" => return Ok(CancelOutcome::Marked),
-                "RELEASED" => return Ok(CancelOutcome::Released),
-                "LOST" => return Ok(CancelOutcome::Lost),
-                "LANDED" => return Ok(CancelOutcome::Landed),
-                "NEED" => self.needed(&answer, player, &mut others)?,
-                _ => return Err(answer.unexpected()),
-            }
-        }
-        Err(asked_too_often("cancelling a request"))
-    }
-
     /// The player's token, verified; also an ended one while it is readable. One read, no script.
     pub async fn find(&self, player: &Player) -> Result<Option<TokenRow>> {
         let row = self.store.row(self.store.keys().token(player)).await?;
@@ -447,7 +340,7 @@ impl Book {
     }
 
     /// `NEED <server>`: the row names a server whose keys were not passed.
-    fn needed(&self, answer: &Answer, player: &Player, others: &mut BTreeSet<NodeId>) -> Result<()> {
+    pub(super) fn needed(&self, answer: &Answer, player: &Player, others: &mut BTreeSet<NodeId>) -> Result<()> {
         let server = NodeId::new(answer.text(0)?).map_err(|_| self.forged(player))?;
         while others.len() >= OTHERS_MAX {
             others.pop_first();
@@ -456,7 +349,7 @@ impl Book {
         Ok(())
     }
 
-    fn forged(&self, player: &Player) -> Error {
+    pub(super) fn forged(&self, player: &Player) -> Error {
         let key = format!("token:{player}");
         self.trust.refuse(AuditReason::Malformed, &key, &key)
     }
@@ -477,12 +370,12 @@ impl Book {
     }
 }
 
-fn asked_too_often(during: &'static str) -> Error {
+pub(super) fn asked_too_often(during: &'static str) -> Error {
     Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
 }
 
 /// Counts an answer, and says it on the span of the operation.
-fn count(transition: &'static str, answer: &str) {
+pub(super) fn count(transition: &'static str, answer: &str) {
     Span::current().record("answer", answer);
     metrics::counter!("maitred_tokens_total", "transition" => transition, "answer" => answer.to_owned()).increment(1);
 }

@@ -21,6 +21,7 @@
 //!   it, and only while the ledger holds it.
 
 mod book;
+mod giving_up;
 mod ledger;
 mod outcome;
 mod reaper;
