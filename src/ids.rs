@@ -1,12 +1,14 @@
 //! Newtypes that can only hold valid values: what the rest of the crate may rely on without checking again.
 //!
-//! Names (zone, node id, role, service) are 1 to 64 bytes of `[A-Za-z0-9._-]`, node ids at most 59, because the wait
+//! Names (zone, node id, role, service, line) are 1 to 64 bytes of `[A-Za-z0-9._-]`, node ids at most 59, because the wait
 //! line of a backend is named `wait.<server>`. Players are 1 to 128 bytes without blanks or control characters. All of
 //! them are cheap to clone (a counted pointer).
 
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 /// Longest name of a zone, role, service, line, kind or limit, in bytes.
@@ -153,6 +155,15 @@ text_id!(
     Incarnation, "incarnation", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 
+text_id!(
+    /// A line that players wait in. `wait` and `wait.<server>` are those of the dispatch.
+    LineName, "line", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
+);
+text_id!(
+    /// One visit of a player to a line: a late call of an earlier one is told apart from a call of the present one.
+    SessionId, "session", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
+);
+
 macro_rules! fresh_id {
     ($($name:ident),+) => {$(
         impl $name {
@@ -166,6 +177,25 @@ macro_rules! fresh_id {
 
 fresh_id!(RequestId, TokenId, OperationId, Incarnation);
 
+impl SessionId {
+    /// A new random one: 16 characters, because a million tickets hold one each.
+    pub fn fresh() -> Self {
+        Self(Arc::from(URL_SAFE_NO_PAD.encode(rand::random::<[u8; 12]>())))
+    }
+}
+
+impl LineName {
+    /// The line of requests that any backend may serve.
+    pub fn wait() -> Self {
+        Self(Arc::from("wait"))
+    }
+
+    /// The line of requests for one backend.
+    pub fn wait_for(server: &NodeId) -> Self {
+        Self(Arc::from(format!("wait.{server}")))
+    }
+}
+
 impl Default for Zone {
     /// `default`.
     fn default() -> Self {
@@ -177,6 +207,11 @@ impl Role {
     /// The role of processes that players connect through.
     pub fn proxy() -> Self {
         Self(Arc::from("proxy"))
+    }
+
+    /// The role of processes between players and backends that have a capacity of their own.
+    pub fn link() -> Self {
+        Self(Arc::from("link"))
     }
 
     /// The role of processes that players land on.

@@ -4,28 +4,37 @@
 --      2 nodes:<role>  zset, the roster of the role
 --      3 roles         set, the roles that have a roster
 --      4 control       hash, kill switch and drain entries
+--      5 held:<id>     zset, players promised or arrived whom the row's count does not include yet
 -- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 seq, 6 sent_at (store ms), 7 state, 8 accepting, 9 kill, 10 players,
 --      11 soft_cap, 12 load (JSON), 13 services (JSON), 14 labels (JSON), 15 sig, 16 lease ms, 17 channel,
 --      18 event (the row in wire form), 19 bytes of control kill as last seen (empty for none),
---      20 bytes of control kill:<id>, 21 bytes of control drain:<id>
+--      20 bytes of control kill:<id>, 21 bytes of control drain:<id>, 22 arrivals that ARGV 10 includes for the first time
+--      (0 to 256 players, blanks between)
 -- Answers BEAT <now> <0|1>          renewed; 1: the control entries are not the ones last seen
 --         GONE <now>                there is no row: join again
 --         FENCED <epoch> <addr>     another incarnation holds the id
 --         SKEW <now>                sent_at is off by more than 5 s
 -- Events  the row in wire form
--- Bound   one row. A beat never creates a row.
+-- Bound   one row, 256 arrivals, and the held entries whose time is over. A beat never creates a row.
 -- Repeat  a sequence number not above the row's is answered BEAT and writes nothing.
--- Example EVALSHA <sha> 4 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:control
---         p1 proxy 1796000000000 inc1 7 1796000001000 ready 1 0 12 200 {} [] {} 5ebd00f2.xxx 3500
---         maitred:{eu}:events:node row "" "" ""
-if #KEYS ~= 4 or #ARGV ~= 21 then
-  return redis.error_reply('ARITY node/beat takes 4 keys and 21 arguments')
+-- Example EVALSHA <sha> 5 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:control
+--         maitred:{eu}:held:p1 p1 proxy 1796000000000 inc1 7 1796000001000 ready 1 0 12 200 {} [] {} 5ebd00f2.xxx 3500
+--         maitred:{eu}:events:node row "" "" "" "alice bob"
+if #KEYS ~= 5 or #ARGV ~= 22 then
+  return redis.error_reply('ARITY node/beat takes 5 keys and 22 arguments')
 end
-local row_key, roster, roles, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local row_key, roster, roles, control, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, role, epoch, incarnation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local seq, sent_at = tonumber(ARGV[5]), tonumber(ARGV[6])
 if not (seq and sent_at and tonumber(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
+end
+local arrivals = {}
+for player in string.gmatch(ARGV[22], '[^ ]+') do
+  arrivals[#arrivals + 1] = player
+end
+if #arrivals > 256 then
+  return redis.error_reply('ARGUMENT node/beat: arrivals are at most 256')
 end
 
 local time = redis.call('TIME')
@@ -50,6 +59,7 @@ end
 if math.abs(sent_at - now) > 5000 then
   return { 'SKEW', now_text }
 end
+local holding = redis.call('ZCARD', held) > 0
 
 redis.call('ZADD', roster, now_text, id)
 redis.call('SADD', roles, role)
@@ -57,5 +67,11 @@ redis.call('HSET', row_key, 'seq', ARGV[5], 'sent_at', ARGV[6], 'beat_at', now_t
   'state', ARGV[7], 'accepting', ARGV[8], 'kill', ARGV[9], 'players', ARGV[10], 'soft_cap', ARGV[11],
   'load', ARGV[12], 'services', ARGV[13], 'labels', ARGV[14], 'sig', ARGV[15])
 redis.call('PEXPIRE', row_key, ARGV[16])
+if holding then
+  redis.call('ZREMRANGEBYSCORE', held, '-inf', now_text)
+  for _, player in ipairs(arrivals) do
+    redis.call('ZREM', held, player)
+  end
+end
 redis.call('PUBLISH', ARGV[17], ARGV[18])
 return { 'BEAT', now_text, changed }

@@ -4,7 +4,8 @@
 --      2 node:<server>   hash, the server's row
 --      3 due:<server>    zset, player -> next time someone must look
 --      4 due             set, the servers that have a due: set
--- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 consume_op, 6 auditMs
+--      5 held:<server>   zset, players promised or arrived whom the server's own count does not include yet
+-- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 consume_op, 6 auditMs, 7 arriveMs (0: the server counts no places)
 -- Answers CONSUMED         the player has the place (also for a repeat of the same consume_op)
 --         REPLAY           the token was consumed by another operation
 --         NOT_CLAIMED      no proxy ever claimed it
@@ -17,16 +18,17 @@
 -- Events  none
 -- Bound   one row.
 -- Repeat  the same consume_op is answered CONSUMED while the row stands or is among the last four ended.
--- Example EVALSHA <sha> 4 maitred:{eu}:token:alice maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due
---         t1 alice b1 1796000000000 op2 60000
-if #KEYS ~= 4 or #ARGV ~= 6 then
-  return redis.error_reply('ARITY token/consume takes 4 keys and 6 arguments')
+-- Example EVALSHA <sha> 5 maitred:{eu}:token:alice maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due
+--         maitred:{eu}:held:b1 t1 alice b1 1796000000000 op2 60000 60000
+if #KEYS ~= 5 or #ARGV ~= 7 then
+  return redis.error_reply('ARITY token/consume takes 5 keys and 7 arguments')
 end
-local token, node, due, servers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, node, due, servers, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, player, server, server_epoch, consume_op, audit_ms =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-if not tonumber(audit_ms) then
-  return redis.error_reply('ARGUMENT token/consume: auditMs is a whole number')
+local arrive_ms = tonumber(ARGV[7])
+if not (tonumber(audit_ms) and arrive_ms) then
+  return redis.error_reply('ARGUMENT token/consume: auditMs and arriveMs are whole numbers')
 end
 
 local time = redis.call('TIME')
@@ -80,7 +82,15 @@ if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
   return { 'NOT_CLAIMED' }
 end
 
+if arrive_ms > 0 then
+  redis.call('ZCARD', held)
+end
 redis.call('ZREM', due, player)
+if arrive_ms > 0 then
+  -- The place goes from one set that counts it to the other.
+  redis.call('ZADD', held, string.format('%.0f', now + arrive_ms), player)
+  redis.call('PEXPIRE', held, ARGV[7])
+end
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
 redis.call('PEXPIRE', token, audit_ms)
 if redis.call('EXISTS', due) == 0 then

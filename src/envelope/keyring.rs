@@ -9,6 +9,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use super::canonical::{DOMAIN, Kind, emit_netstring, push_netstring};
+use super::seal::{self, OpenFailure, SealKey};
 use super::secret::{KeyId, Purpose, Secret};
 use crate::error::Result;
 use crate::ids::Zone;
@@ -79,6 +80,7 @@ pub enum VerifyFailure {
 struct Key {
     kid: KeyId,
     mac: Hmac<Sha256>,
+    seal: SealKey,
 }
 
 impl Key {
@@ -88,7 +90,7 @@ impl Key {
         block.iter_mut().zip(secret.derive(Purpose::Mac).iter()).for_each(|(to, from)| *to = *from);
         let mut mac = Hmac::new((&*block).into());
         mac.update(prefix);
-        Self { kid: secret.kid(), mac }
+        Self { kid: secret.kid(), mac, seal: SealKey::new(secret) }
     }
 
     fn finish(&self, mac: Hmac<Sha256>) -> Signature {
@@ -157,6 +159,30 @@ impl Keyring {
     /// is none. Constant in time over the signature's bytes.
     pub fn verify(&self, kind: Kind, fields: &[&str], signature: &str) -> Result<(), VerifyFailure> {
         self.verify_with(signature.as_bytes(), |key| feed(key, kind, fields))
+    }
+
+    /// Seals `plain` for whoever holds the secret and this zone: nobody else reads or changes it. The text is
+    /// `<kid>.<base64url>` without padding; `purpose` is bound to it, so that what was sealed for one use opens for no
+    /// other.
+    pub fn seal(&self, purpose: &str, plain: &[u8]) -> String {
+        let mut text = self.current.kid.as_str().to_owned();
+        text.push('.');
+        URL_SAFE_NO_PAD.encode_string(self.current.seal.seal(&self.sealed_for(purpose), plain), &mut text);
+        text
+    }
+
+    /// Opens what [`Keyring::seal`] made, with the current secret or one that is accepted as well.
+    pub fn open(&self, purpose: &str, text: &str) -> Result<Vec<u8>, OpenFailure> {
+        let (kid, sealed) = seal::split(text).ok_or(OpenFailure::Malformed)?;
+        let key = self.keys().find(|key| key.kid.as_str() == kid).ok_or(OpenFailure::UnknownKey)?;
+        key.seal.open(&self.sealed_for(purpose), &sealed).ok_or(OpenFailure::NotOpened)
+    }
+
+    /// What is authenticated beside the sealed bytes: domain, zone and purpose.
+    fn sealed_for(&self, purpose: &str) -> Vec<u8> {
+        let mut bound = self.prefix.clone();
+        push_netstring(&mut bound, purpose.as_bytes());
+        bound
     }
 
     /// Bytes that every canonical text of this zone starts with.

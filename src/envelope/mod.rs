@@ -14,6 +14,7 @@
 //!   [`Keyring::verify`].
 //! - **The wire form** of what is published (messages, heartbeats) is the canonical bytes followed by the signature as
 //!   one more netstring: [`Keyring::to_wire`] and [`Keyring::from_wire`]. The receiver checks the bytes as they came.
+//! - **What a client carries** and must not read or change is sealed: [`Keyring::seal`] and [`Keyring::open`].
 //! - **Replays** of messages meet a [`ReplayWindow`]; of rows, the epoch, version and time inside of them.
 //! - **What is dropped** is told to the [`Audit`], which counts it by reason and warns at a bounded rate.
 //!
@@ -38,6 +39,7 @@ mod audit;
 mod canonical;
 mod keyring;
 mod replay;
+mod seal;
 mod secret;
 mod wire;
 
@@ -45,6 +47,7 @@ pub use audit::{Audit, AuditReason};
 pub use canonical::{DOMAIN, Kind, NetstringError, canonical, parse_netstrings, push_netstring};
 pub use keyring::{Keyring, SIGNATURE_BYTES, Signature, VerifyFailure};
 pub use replay::{REPLAY_WINDOW_MS, ReplayRefusal, ReplayWindow};
+pub use seal::OpenFailure;
 pub use secret::{ALSO_VARIABLE, DEFAULT_VARIABLE, KeyId, Purpose, SECRET_MIN_BYTES, Secret};
 pub use wire::{Wire, WireFailure};
 

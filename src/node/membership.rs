@@ -3,12 +3,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Incarnation, Role};
+use crate::ids::{Epoch, Incarnation, Player, Role};
 use crate::store::{Answer, Invocation, Store, Trust, boot_ms, scripts};
 
 use super::control::{KILL, drain_name, kill_name};
 use super::record::{Identity, NodeRecord, NodeTexts};
-use super::{Control, Lease, LeaseEvent};
+use super::{Arrivals, Control, Lease, LeaseEvent};
 
 /// Tries of one join: the store may ask for another epoch, another time and another roster.
 const JOIN_TRIES: usize = 6;
@@ -39,12 +39,13 @@ pub struct Membership {
     /// Grows over a whole run and not only within an epoch: a process that resumes its epoch would else be older than
     /// its own earlier beats, for the directories and for a beat that is still under way.
     seq: u64,
+    arrivals: Arrivals,
 }
 
 impl Membership {
     /// A process that has not joined yet, with a fresh incarnation.
     pub fn new(store: Store, trust: Trust, identity: Identity, lease: Lease) -> Self {
-        Self { store, trust, identity, incarnation: Incarnation::fresh(), replaces: None, lease, seq: 0 }
+        Self { store, trust, identity, incarnation: Incarnation::fresh(), replaces: None, lease, seq: 0, arrivals: Arrivals::default() }
     }
 
     /// Lets the first join take over the live row of `incarnation`: what a supervisor that knows its old child is dead
@@ -68,6 +69,18 @@ impl Membership {
     /// The lease it keeps up.
     pub fn lease(&self) -> &Lease {
         &self.lease
+    }
+
+    /// Names those whom `arrivals` is told of in its heartbeats, so that their places are no longer held.
+    #[must_use]
+    pub fn counting(mut self, arrivals: Arrivals) -> Self {
+        self.arrivals = arrivals;
+        self
+    }
+
+    /// The arrivals that its heartbeats name.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
     }
 
     /// Fills in what this membership knows of itself.
@@ -176,15 +189,17 @@ impl Membership {
     pub async fn beat(&mut self, record: NodeRecord, control: &Control) -> Result<BeatOutcome> {
         let epoch = self.lease.epoch();
         let mut skewed = false;
+        let arrived = self.arrivals.take();
         loop {
             self.seq += 1;
             let record = self.complete(record.clone(), epoch, self.seq);
             let sent = boot_ms();
-            let answer = self.store.run_until(&self.beat_call(&record, control), self.beat_deadline()).await?;
+            let answer = self.store.run_until(&self.beat_call(&record, control, &arrived), self.beat_deadline()).await?;
             match answer.word() {
                 "BEAT" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     self.lease.extend(epoch, sent);
+                    self.arrivals.named(arrived.len());
                     metrics::counter!("maitred_beats_sent_total").increment(1);
                     return Ok(BeatOutcome::Acknowledged { control_changed: answer.text(1)? == "1" });
                 }
@@ -215,13 +230,13 @@ impl Membership {
         Instant::now() + interval.max(self.store.options().command_timeout)
     }
 
-    fn beat_call(&self, record: &NodeRecord, control: &Control) -> Invocation {
+    fn beat_call(&self, record: &NodeRecord, control: &Control, arrived: &[Player]) -> Invocation {
         let texts = record.texts(self.trust.keyring());
         let keys = self.store.keys();
         let id = &self.identity.id;
         let call = Invocation::new(
             &scripts::NODE_BEAT,
-            &[keys.node(id), keys.roster(&record.role), keys.roles(), keys.control()],
+            &[keys.node(id), keys.roster(&record.role), keys.roles(), keys.control(), keys.held(id)],
         );
         let call = call
             .arg(id.as_str())
@@ -238,6 +253,7 @@ impl Membership {
             .arg(&control.kill_arg(KILL).bytes)
             .arg(&control.kill_arg(&kill_name(id)).bytes)
             .arg(&control.kill_arg(&drain_name(id)).bytes)
+            .arg(&arrived.iter().map(Player::as_str).collect::<Vec<_>>().join(" "))
     }
 
     /// Leaves: the row and the roster entry go at once and everyone hears it. Safe to repeat. A process that was

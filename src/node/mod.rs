@@ -1,18 +1,19 @@
 //! Nodes: who is on duty, and what each one says of itself.
 //!
 //! Keys: `node:<id>` (the row, its TTL is the lease), `nodes:<role>` (rosters), `roles`, `epochs` (the last epoch given
-//! to an id), `control` (kill switch and drain entries).
+//! to an id), `control` (kill switch and drain entries), `held:<id>` (players whom the row's count does not include yet).
 //!
 //! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
 //! - [`Control`]: the kill switch and drain entries, as last verified.
 //! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
-//! - [`Membership`]: join, beat, leave.
+//! - [`Membership`]: join, beat, leave. [`Arrivals`]: who a beat counts for the first time.
 //! - [`Directory`]: this node's view of the others, and [`Liveness`], the judgement of a beat's age.
 //! - [`roster`]: the upkeep of rosters.
 //!
 //! Invariants: an epoch is given once; a beat never creates a row; a row is believed only under the key it was written
 //! to; an unreachable store never turns anybody offline.
 
+mod arrivals;
 mod control;
 mod directory;
 mod lease;
@@ -22,6 +23,7 @@ mod record;
 pub mod roster;
 mod view;
 
+pub use arrivals::{ARRIVALS_MAX, Arrivals};
 pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};

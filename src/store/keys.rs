@@ -2,7 +2,7 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::ids::{NodeId, Player, Role, Zone};
+use crate::ids::{LineName, NodeId, Player, Role, Zone};
 
 /// Every key and channel of one zone. All of them carry the hash tag `{zone}`, so that a script may join any of them.
 #[derive(Debug, Clone)]
@@ -78,6 +78,56 @@ impl Keys {
     /// `due`: set, the servers that have a `due:` set.
     pub fn due_servers(&self) -> Key<'_> {
         self.key("due", "")
+    }
+
+    /// `lines`: set, the lines that hold tickets.
+    pub fn lines(&self) -> Key<'_> {
+        self.key("lines", "")
+    }
+
+    /// `line:<name>`: zset, player -> lane × 2^42 + sequence.
+    pub fn line<'a>(&'a self, line: &'a LineName) -> Key<'a> {
+        self.key("line:", line.as_str())
+    }
+
+    /// `tickets:<name>`: hash, player -> ticket.
+    pub fn tickets<'a>(&'a self, line: &'a LineName) -> Key<'a> {
+        self.key("tickets:", line.as_str())
+    }
+
+    /// `away:<name>`: zset, players that dropped -> when their place goes.
+    pub fn away<'a>(&'a self, line: &'a LineName) -> Key<'a> {
+        self.key("away:", line.as_str())
+    }
+
+    /// `gate:<name>`: hash, the gate of a line.
+    pub fn gate<'a>(&'a self, line: &'a LineName) -> Key<'a> {
+        self.key("gate:", line.as_str())
+    }
+
+    /// `vias:<name>`: set, the holders of tickets of a line, `<proxy>:<epoch>`.
+    pub fn vias<'a>(&'a self, line: &'a LineName) -> Key<'a> {
+        self.key("vias:", line.as_str())
+    }
+
+    /// `via:<name>:<proxy>:<epoch>`: set, the players whose ticket one incarnation holds. `name` is all behind `via:`.
+    pub fn via<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.key("via:", name)
+    }
+
+    /// `pass:<line>:<player>`: hash, an admission. `name` is all behind `pass:`.
+    pub fn pass<'a>(&'a self, name: &'a str) -> Key<'a> {
+        self.key("pass:", name)
+    }
+
+    /// `held:<server>`: zset, players promised or arrived whom the node's own count does not include yet.
+    pub fn held<'a>(&'a self, server: &'a NodeId) -> Key<'a> {
+        self.key("held:", server.as_str())
+    }
+
+    /// `events:line`: channel of what happens in lines.
+    pub fn line_events(&self) -> Key<'_> {
+        self.key("events:line", "")
     }
 
     /// `events:node`: channel of beats, leaves and removals.

@@ -218,6 +218,33 @@ impl Store {
         }
     }
 
+    /// How many a hash and two sorted sets hold, in one pipeline.
+    pub async fn sizes(&self, hash: Key<'_>, first: Key<'_>, second: Key<'_>) -> Result<(u64, u64, u64)> {
+        let during = "counting";
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("HLEN").arg(hash).cmd("ZCARD").arg(first).cmd("ZCARD").arg(second);
+        let mut connection = self.pooled(during).await?;
+        pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))
+    }
+
+    /// The first `count` members of a sorted set with scores from `min` up to `max` (as ZRANGEBYSCORE takes them), lowest
+    /// first, on a pooled connection.
+    pub async fn first_between(&self, key: Key<'_>, min: &str, max: &str, count: u64) -> Result<Vec<String>> {
+        let during = "reading a sorted set";
+        let mut connection = self.pooled(during).await?;
+        let members: Vec<Vec<u8>> = redis::cmd("ZRANGEBYSCORE")
+            .arg(key)
+            .arg(min)
+            .arg(max)
+            .arg("LIMIT")
+            .arg(0)
+            .arg(count)
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| fault::typed(during, &error))?;
+        Ok(members.iter().map(|member| String::from_utf8_lossy(member).into_owned()).collect())
+    }
+
     /// The fields of a small hash to the byte, for values that scripts compare.
     pub async fn exact_fields(&self, key: Key<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.read_one(redis::cmd("HGETALL").arg(key), "reading a hash").await

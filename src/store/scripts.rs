@@ -123,6 +123,37 @@ scripts! {
     TOKEN_CANCEL = "token/cancel" answers ["CANCELLED", "RELEASED", "LOST", "LANDED", "NEED"];
     /// Expires, reopens and heals tokens that are due.
     TOKEN_REAP = "token/reap" answers ["REAPED"];
+    /// Gives a player a place in a line, or admits at once.
+    QUEUE_ENTER = "queue/enter" answers [
+        "ADMITTED", "PASS", "WAITING", "FULL", "LANE", "CONTROL", "NO_LEASE", "FENCED", "SKEW", "NEED"
+    ];
+    /// Takes a player out of a line, at once or with the place kept.
+    QUEUE_LEAVE = "queue/leave" answers ["LEFT", "AWAY", "OTHER", "NONE", "NEED"];
+    /// Reads who is admitted next.
+    QUEUE_PEEK = "queue/peek" answers ["PEEK"];
+    /// Admits the heads of a line.
+    QUEUE_ADMIT = "queue/admit" answers ["ROUND", "CONTROL", "KILLED", "NO_LEASE", "FENCED", "SKEW"];
+    /// Puts a player whose transfer failed back to the front.
+    QUEUE_FAILED = "queue/failed" answers [
+        "BACK", "AWAY", "OUT", "LATE", "LANDED", "LANE", "NEED", "NO_LEASE", "FENCED", "SKEW"
+    ];
+    /// Notes that an admitted player is on the server.
+    QUEUE_ARRIVED = "queue/arrived" answers ["ARRIVED", "LATE", "NEED"];
+    /// Spends a login pass.
+    QUEUE_REDEEM = "queue/redeem" answers [
+        "REDEEMED", "SPENT", "PLACE_GONE", "VOID", "EXPIRED", "NOT_YOURS", "NO_LEASE", "FENCED"
+    ];
+    /// Looks after the places of a line.
+    QUEUE_SWEEP = "queue/sweep" answers ["SWEPT"];
+    /// Stops or resumes the admission of a line.
+    QUEUE_PAUSE = "queue/pause" answers ["PAUSED", "RESUMED"];
+    /// Reads where a player stands, or how a line stands.
+    QUEUE_POSITION = "queue/position" answers ["WAITING", "AWAY", "NONE", "LINE"];
+    /// Turns a ticket of a wait line into a token.
+    QUEUE_DRAIN = "queue/drain" answers [
+        "DRAINED", "GONE", "AWAY", "EVICTED", "TAKEN", "CANCELLED", "ENDED", "KILLED", "CONTROL", "NO_LEASE", "FENCED",
+        "SKEW", "NEED"
+    ];
 }
 
 /// Compares every script with its pin; the first mismatch is the error.

@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
-use crate::node::{Control, KILL, kill_name};
+use crate::node::{Arrivals, Control, KILL, kill_name};
 use crate::store::{Answer, Invocation, Key, Store, Trust, scripts};
 
 use super::outcome::{ClaimOutcome, ConsumeOutcome, IssueOutcome};
@@ -76,12 +76,21 @@ pub struct Book {
     trust: Trust,
     control: Control,
     pub(super) options: BookOptions,
+    counting: Option<(Arrivals, u64)>,
 }
 
 impl Book {
     /// The book behind `store`.
     pub fn new(store: Store, trust: Trust, control: Control, options: BookOptions) -> Self {
-        Self { store, trust, control, options }
+        Self { store, trust, control, options, counting: None }
+    }
+
+    /// For a server whose places are counted: a consumed token's place is held for `arrive_ms`, or until the heartbeat that
+    /// counts the player, whom `arrivals` is told of.
+    #[must_use]
+    pub fn counting(mut self, arrivals: Arrivals, arrive_ms: u64) -> Self {
+        self.counting = Some((arrivals, arrive_ms));
+        self
     }
 
     /// The times.
@@ -280,18 +289,30 @@ impl Book {
         let keys = self.store.keys();
         let call = Invocation::new(
             &scripts::TOKEN_CONSUME,
-            &[keys.token(player), keys.node(&server.id), keys.due(&server.id), keys.due_servers()],
+            &[
+                keys.token(player),
+                keys.node(&server.id),
+                keys.due(&server.id),
+                keys.due_servers(),
+                keys.held(&server.id),
+            ],
         )
         .arg(id.as_str())
         .arg(player.as_str())
         .arg(server.id.as_str())
         .arg(server.epoch.0)
         .arg(op.as_str())
-        .arg(self.options.audit_ms);
+        .arg(self.options.audit_ms)
+        .arg(self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms));
         let answer = self.store.run(&call).await?;
         count("consume", answer.word());
         Ok(match answer.word() {
-            "CONSUMED" => ConsumeOutcome::Consumed,
+            "CONSUMED" => {
+                if let Some((arrivals, _)) = &self.counting {
+                    arrivals.note(player);
+                }
+                ConsumeOutcome::Consumed
+            }
             "REPLAY" => {
                 self.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), id.as_str());
                 ConsumeOutcome::Replay

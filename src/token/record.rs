@@ -8,6 +8,8 @@ use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::store::{Row, Trust};
 
+use super::book::Claimant;
+
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -95,6 +97,32 @@ impl Token {
             &expires,
             SCHEMA_VERSION_TEXT,
         ])
+    }
+
+    /// A token of `server` for an attempt of a request, with the times of its issue and its end, signed.
+    pub(crate) fn signed(
+        trust: &Trust,
+        id: TokenId,
+        player: &Player,
+        server: &Claimant,
+        (request, attempt): (&RequestId, u32),
+        payload: &RawValue,
+        (issued_at_ms, expires_at_ms): (u64, u64),
+    ) -> Self {
+        let mut token = Self {
+            id,
+            player: player.clone(),
+            server: server.id.clone(),
+            server_epoch: server.epoch,
+            request: request.clone(),
+            attempt,
+            payload: payload.to_owned(),
+            issued_at_ms,
+            expires_at_ms,
+            sig: String::new(),
+        };
+        token.sign(trust);
+        token
     }
 
     /// Signs it anew, after its times were set.

@@ -105,7 +105,13 @@ impl Life {
         let (keys, server) = (stage.store.keys(), &stage.backend);
         Invocation::new(
             &scripts::TOKEN_CONSUME,
-            &[keys.token(&self.player), keys.node(&server.id), keys.due(&server.id), keys.due_servers()],
+            &[
+                keys.token(&self.player),
+                keys.node(&server.id),
+                keys.due(&server.id),
+                keys.due_servers(),
+                keys.held(&server.id),
+            ],
         )
         .arg(self.id.as_str())
         .arg(self.player.as_str())
@@ -113,5 +119,6 @@ impl Life {
         .arg(server.epoch.0)
         .arg(self.consume.as_str())
         .arg(stage.book.options().audit_ms)
+        .arg(0_u32)
     }
 }

@@ -1,0 +1,342 @@
+-- queue/admit: admits the heads of a line in order, as far as the gate and the places allow.
+--
+-- KEYS 1 lines             set, the lines that hold tickets
+--      2 line:<line>       zset, player -> lane * 2^42 + sequence
+--      3 tickets:<line>    hash, player -> ticket
+--      4 away:<line>       zset, player -> when the place goes
+--      5 gate:<line>       hash
+--      6 vias:<line>       set, the holders that have a via: set
+--      7 node:<admitter>   hash, the caller's row
+--      8 control           hash, kill switch entries
+--      9 nodes:<role>      zset, the roster that the gate counts
+--      then a pair for each holder: node:<proxy>, via:<line>:<holder>;
+--      then three for each target: node:<id>, held:<id>, due:<id>; then pass:<line>:<player> for each candidate
+-- ARGV 1 line, 2 admitter, 3 its epoch, 4 lane weights (1 to 16 whole numbers, blanks between), 5 fixed rate a second
+--      (0: by backends), 6 rate a second for each live backend, 7 burst (0: a quarter second's worth), 8 passMs,
+--      9 expires_at of the passes (store ms), 10 arriveMs, 11 graceMs, 12 v, 13 channel, 14 number of holders (0 to 16),
+--      15 number of targets (0 to 16), 16 bytes of control kill as last seen, 17 its verdict, 18 bytes of
+--      control kill:<admitter>, 19 its verdict,
+--      then for each holder: <proxy>:<epoch>;
+--      for each target: id, epoch, bytes of control kill:<id>, its verdict;
+--      for each candidate (0 to 64) in the order of queue/peek: lane, player, ticket as read, verdict (ok, forged,
+--      strange), number of its holder, of its server and of its link (0: none), op, sig
+-- Answers ROUND <reason> <next ms> <rate> <waiting> <free>... <word>...  reason: EMPTY, MORE (beyond the candidates),
+--                  CHANGED (another head), GATE, FULL (the server or link of the head), BLOCKED (a ticket of another v),
+--                  PAUSED, DONE (a repeat); next ms: when the gate opens again (-1: not by itself); the free places of
+--                  each target; a word a candidate: ADMITTED:<serial>:<seq>, AWAY, EVICTED, KEPT
+--         CONTROL         other control entries stand than those passed: read, verify, repeat
+--         KILLED <entry>  a kill switch is on
+--         NO_LEASE        the caller's row is gone or too old
+--         FENCED <epoch>  the caller's epoch is over
+--         SKEW <now>      the time of the passes is off by more than 5 s
+-- Events  admitted <line> <player>...
+-- Bound   64 players, 16 holders, 16 targets, 16 lanes.
+-- Repeat  a candidate whose pass has the same op was admitted before: its serial is answered, and nothing more is done.
+-- Example EVALSHA <sha> 15 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
+--         maitred:{eu}:gate:login maitred:{eu}:vias:login maitred:{eu}:node:p1 maitred:{eu}:control
+--         maitred:{eu}:nodes:backend maitred:{eu}:node:p1 maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:b1
+--         maitred:{eu}:held:b1 maitred:{eu}:due:b1 maitred:{eu}:pass:login:alice login p1 1796000000000 1 500 100 0
+--         1800000 1796001800000 60000 30000 1 maitred:{eu}:events:line 1 1 "" off "" off p1:1796000000000 b1 1796000000000 "" off
+--         0 alice "1796000000001 0 p1 1796000000000 s1 1796000000000 1 5ebd00f2.xxx " ok 1 1 0 op1 5ebd00f2.xxx
+local holders, targets = tonumber(ARGV[14] or ''), tonumber(ARGV[15] or '')
+local count = holders and targets and (#ARGV - 19 - holders - 4 * targets) / 9
+if not count or holders > 16 or targets > 16 or count < 0 or count > 64 or count ~= math.floor(count)
+  or #KEYS ~= 9 + 2 * holders + 3 * targets + count then
+  return redis.error_reply('ARITY queue/admit takes 9 keys and 19 arguments, and those of up to 16 holders, 16 targets, 64 candidates')
+end
+local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local vias, admitter_node, control, roster = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local name, admitter, admitter_epoch = ARGV[1], ARGV[2], ARGV[3]
+local fixed, each, burst, pass_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local expires_at, arrive_ms, grace_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local weights = {}
+for weight in string.gmatch(ARGV[4], '%d+') do
+  weights[#weights + 1] = math.max(1, tonumber(weight))
+end
+if not (fixed and each and burst and pass_ms and expires_at and arrive_ms and grace_ms) or #weights < 1
+  or #weights > 16 then
+  return redis.error_reply('ARGUMENT queue/admit: rates, times, spans and 1 to 16 weights are whole numbers')
+end
+
+local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = math.floor(now_us / 1000)
+local now_text = string.format('%.0f', now)
+local lane_size = 4398046511104
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
+  end
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
+  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+end
+-- Places that are neither taken, promised nor reserved; none of a node that takes nobody.
+local function free(node_key, held_key, due_key, epoch)
+  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
+  local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
+  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
+  if row[1] ~= epoch or now - beat_at > lease_ms or beat_at - now > lease_ms or row[5] ~= '1'
+    or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
+    return 0
+  end
+  local cap = tonumber(row[7] or '') or 0
+  return cap == 0 and 1000000 or cap - (tonumber(row[6] or '') or 0) - promised
+end
+
+local words, candidates = {}, {}
+local repeated = false
+for i = 1, count do
+  local base = 19 + holders + 4 * targets + 9 * (i - 1)
+  local candidate = { lane = tonumber(ARGV[base + 1]) or 0, player = ARGV[base + 2], ticket = ARGV[base + 3],
+    verdict = ARGV[base + 4], holder = tonumber(ARGV[base + 5]) or 0, server = tonumber(ARGV[base + 6]) or 0,
+    link = tonumber(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
+    pass = KEYS[9 + 2 * holders + 3 * targets + i] }
+  local row = redis.call('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
+  words[i] = 'KEPT'
+  if row[1] == candidate.op and row[2] then
+    words[i] = 'ADMITTED:' .. row[2] .. ':' .. (row[3] or '0')
+    repeated = true
+  end
+  candidate.fails = row[6] == '1' and now < (tonumber(row[5] or '') or 0) and row[4] or '0'
+  candidates[i] = candidate
+end
+
+if repeated then
+  local again = { 'ROUND', 'DONE', '0', '0', '0' }
+  for i = 1, targets do
+    again[5 + i] = '0'
+  end
+  for i = 1, count do
+    again[5 + targets + i] = words[i]
+  end
+  return again
+end
+
+local held, why, current = alive(admitter_node, admitter_epoch)
+if not held then
+  return { why, current }
+end
+if math.abs(expires_at - pass_ms - now) > 5000 then
+  return { 'SKEW', now_text }
+end
+local controlled = redis.call('EXISTS', control) == 1
+local entries = controlled and redis.call('HMGET', control, 'kill', 'kill:' .. admitter) or {}
+if (entries[1] or '') ~= ARGV[16] or (entries[2] or '') ~= ARGV[18] then
+  return { 'CONTROL' }
+end
+local room = {}
+for i = 1, targets do
+  local base, key = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
+  if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
+    return { 'CONTROL' }
+  end
+  local places = free(KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], ARGV[base + 2])
+  room[i] = { held = KEYS[key + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
+end
+if ARGV[17] == 'on' then
+  return { 'KILLED', 'kill' }
+end
+if ARGV[19] == 'on' then
+  return { 'KILLED', 'kill:' .. admitter }
+end
+local proxies = {}
+for i = 1, holders do
+  local epoch = string.match(ARGV[19 + i], ':(%d+)$')
+  redis.call('SCARD', KEYS[9 + 2 * i])
+  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
+end
+
+local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes')
+local rate = fixed
+if fixed == 0 then
+  rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+end
+local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
+local bucket, refilled_at = tonumber(state[1] or ''), tonumber(state[2] or '')
+if not bucket or not refilled_at or now_us < refilled_at - 1000000 then
+  bucket, refilled_at = 0, now_us
+elseif now_us > refilled_at then
+  bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
+end
+bucket = math.min(bucket, most)
+
+local waiting = redis.call('ZCARD', line)
+redis.call('ZCARD', away)
+local ahead, queues, heads, at = {}, {}, {}, {}
+for text in string.gmatch(state[6] or '', '%d+') do
+  ahead[#ahead + 1] = tonumber(text)
+end
+for i = 1, #weights do
+  queues[i], at[i], ahead[i] = {}, 1, ahead[i] or 0
+end
+for _, candidate in ipairs(candidates) do
+  local queue = queues[math.min(candidate.lane + 1, #weights)]
+  queue[#queue + 1] = candidate
+  candidate.standing = redis.call('HGET', tickets, candidate.player) or ''
+end
+for i = 1, #weights do
+  local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)
+  heads[i] = redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT', '0',
+    string.format('%.0f', #queues[i] + 1))
+end
+
+-- The order is decided here, by the lanes' virtual times: a lane that was idle starts where the others are.
+local plan, reason, admitted = {}, 'EMPTY', 0
+local serial = tonumber(state[3] or '') or 0
+while true do
+  local best
+  for i = 1, #weights do
+    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
+      best = i
+    end
+  end
+  if not best then
+    break
+  end
+  local candidate = queues[best][at[best]]
+  if not candidate then
+    reason = 'MORE'
+    break
+  end
+  if candidate.player ~= heads[best][at[best]] or candidate.standing ~= candidate.ticket then
+    reason = 'CHANGED'
+    break
+  end
+  local proxy = proxies[candidate.holder]
+  local server, link = room[candidate.server], room[candidate.link]
+  if candidate.ticket == '' or candidate.verdict == 'forged' then
+    candidate.word = 'EVICTED'
+  elseif candidate.verdict ~= 'ok' or not proxy then
+    reason = 'BLOCKED'
+    break
+  elseif not proxy.alive then
+    candidate.word = 'AWAY'
+  elseif state[4] == '1' then
+    reason = 'PAUSED'
+    break
+  elseif bucket < 1000000 then
+    reason = 'GATE'
+    break
+  elseif not (server or link) or (server and server.places < 1) or (link and link.places < 1) then
+    reason = 'FULL'
+    break
+  else
+    candidate.word = 'ADMITTED'
+    serial = math.max(serial + 1, now_us)
+    candidate.serial = string.format('%.0f', serial)
+    candidate.seq, candidate.place_lane, candidate.session =
+      string.match(candidate.ticket, '^(%d+) (%d+) [^ ]+ %d+ ([^ ]+) ')
+    if server then
+      server.places, server.used = server.places - 1, true
+    end
+    if link then
+      link.places, link.used = link.places - 1, true
+    end
+    bucket, admitted = bucket - 1000000, admitted + 1
+    local base = ahead[best]
+    for i = 1, #weights do
+      ahead[i] = math.max(0, ahead[i] - base)
+    end
+    ahead[best] = math.floor(720720 / weights[best])
+  end
+  plan[#plan + 1] = candidate
+  at[best] = at[best] + 1
+end
+local next_ms = '-1'
+if bucket >= 1000000 then
+  next_ms = '0'
+elseif rate > 0 then
+  next_ms = string.format('%.0f', math.ceil((1000000 - bucket) / rate / 1000))
+end
+local slot = string.format('%.0f', math.floor(now / 2000))
+local recent = {}
+for entry, slot_count in string.gmatch(state[5] or '', '(%d+):(%d+)') do
+  if #recent == 0 and entry ~= slot then
+    recent[1] = slot .. ':' .. string.format('%.0f', admitted)
+  end
+  if #recent < 8 then
+    recent[#recent + 1] = entry == slot and entry .. ':' .. string.format('%.0f', tonumber(slot_count) + admitted)
+      or entry .. ':' .. slot_count
+  end
+end
+if #recent == 0 then
+  recent[1] = slot .. ':' .. string.format('%.0f', admitted)
+end
+
+redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at))
+if admitted > 0 then
+  for i = 1, #weights do
+    ahead[i] = string.format('%.0f', ahead[i])
+  end
+  redis.call('HSET', gate, 'serial', string.format('%.0f', serial), 'recent', table.concat(recent, ' '), 'lanes',
+    table.concat(ahead, ' ', 1, #weights))
+end
+local told = { 'admitted', name }
+local goes_at, place_goes = string.format('%.0f', now + grace_ms), string.format('%.0f', now + arrive_ms)
+for i = 1, targets do
+  local target = room[i]
+  if target.used then
+    redis.call('ZREMRANGEBYSCORE', target.held, '-inf', now_text)
+  end
+end
+for _, candidate in ipairs(plan) do
+  local player, proxy = candidate.player, proxies[candidate.holder]
+  redis.call('ZREM', line, player)
+  if proxy then
+    redis.call('SREM', proxy.via, player)
+    proxy.left = true
+  end
+  if candidate.word == 'AWAY' then
+    redis.call('ZADD', away, goes_at, player)
+  else
+    redis.call('HDEL', tickets, player)
+  end
+  if candidate.word == 'ADMITTED' then
+    local server, link = room[candidate.server], room[candidate.link]
+    told[#told + 1] = player
+    redis.call('DEL', candidate.pass)
+    redis.call('HSET', candidate.pass, 'serial', candidate.serial, 'server', server and server.id or '', 'link',
+      link and link.id or '', 'seq', candidate.seq or '0', 'lane', candidate.place_lane or '0', 'expires_at', ARGV[9],
+      'op', candidate.op, 'v', ARGV[12], 'sig', candidate.sig, 'session', candidate.session or '', 'fails',
+      candidate.fails)
+    redis.call('PEXPIREAT', candidate.pass, ARGV[9])
+    if server then
+      redis.call('ZADD', server.held, place_goes, player)
+    end
+    if link then
+      redis.call('ZADD', link.held, place_goes, player)
+    end
+  end
+end
+for i = 1, targets do
+  local target = room[i]
+  if target.used then
+    redis.call('PEXPIRE', target.held, ARGV[10])
+  end
+end
+for i = 1, holders do
+  local proxy = proxies[i]
+  if proxy.left and redis.call('EXISTS', proxy.via) == 0 then
+    redis.call('SREM', vias, proxy.name)
+  end
+end
+if #plan > 0 and redis.call('EXISTS', tickets) == 0 then
+  redis.call('SREM', lines, name)
+end
+if admitted > 0 then
+  redis.call('PUBLISH', ARGV[13], table.concat(told, ' '))
+end
+local answer = { 'ROUND', reason, next_ms, string.format('%.0f', rate), string.format('%.0f', waiting - #plan) }
+for i = 1, targets do
+  answer[#answer + 1] = string.format('%.0f', room[i].places)
+end
+for i = 1, count do
+  local candidate = candidates[i]
+  answer[#answer + 1] = candidate.serial and candidate.word .. ':' .. candidate.serial .. ':' .. candidate.seq
+    or candidate.word or 'KEPT'
+end
+return answer

@@ -1,0 +1,116 @@
+-- queue/failed: puts a player whose transfer failed back where the pass was made, or out after too many failures.
+--
+-- KEYS 1 lines                        set, the lines that hold tickets
+--      2 line:<line>                  zset, player -> lane * 2^42 + sequence
+--      3 tickets:<line>               hash, player -> ticket
+--      4 away:<line>                  zset, player -> when the place goes
+--      5 vias:<line>                  set, the holders that have a via: set
+--      6 via:<line>:<proxy>:<epoch>   set, players whose ticket the caller holds
+--      7 node:<proxy>                 hash, the caller's row
+--      8 pass:<line>:<player>         hash
+--      9 held:<server>, 10 held:<link>  zsets, of ARGV 13 and 14 (KEYS 4 where there is none)
+--      11 gate:<line>                 hash
+-- ARGV 1 line, 2 player, 3 lane (as signed), 4 proxy, 5 proxy_epoch, 6 session, 7 joined_at (store ms), 8 v, 9 sig,
+--      10 attributes, 11 serial of the pass, 12 graceMs (above 0: the player is gone, the place is kept for that long;
+--      0: the player is here), 13 server of the pass (empty for none), 14 its link (empty for none), 15 most failures,
+--      16 channel
+-- Answers BACK <seq> <lane>         first of those behind that place
+--         AWAY <seq> <lane>         the place is kept for graceMs
+--         OUT                       that was one failure too many
+--         LATE                      another pass or ticket stands, or none
+--         LANDED                    the pass was redeemed
+--         LANE <lane>               the place is in that lane: sign it and ask again
+--         NEED <server> <link>      the held: keys of these have to be passed
+--         NO_LEASE                  the caller's row is gone or too old
+--         FENCED <epoch>            the caller's epoch is over
+--         SKEW <now>                joined_at is off by more than 5 s
+-- Events  entered <line>, left <line> <player>
+-- Bound   one player.
+-- Repeat  the same session gives the same answer while its ticket or the pass stands.
+-- Example EVALSHA <sha> 11 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
+--         maitred:{eu}:vias:login maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:p1
+--         maitred:{eu}:pass:login:alice maitred:{eu}:held:b1 maitred:{eu}:away:login maitred:{eu}:gate:login login alice 0
+--         p1 1796000000000 s2 1796000001000 1 5ebd00f2.xxx "" 1796000000000000 0 b1 "" 3 maitred:{eu}:events:line
+if #KEYS ~= 11 or #ARGV ~= 16 then
+  return redis.error_reply('ARITY queue/failed takes 11 keys and 16 arguments')
+end
+local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local node, pass, server_held, link_held, gate = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local name, player, lane, proxy, proxy_epoch, session =
+  ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local joined_at, grace_ms, most = tonumber(ARGV[7]), tonumber(ARGV[12]), tonumber(ARGV[15])
+if not (lane and joined_at and grace_ms and most) then
+  return redis.error_reply('ARGUMENT queue/failed: lane, times and counts are whole numbers')
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now_text = string.format('%.0f', now)
+local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'seq', 'lane', 'redeemed_at', 'void', 'fails',
+  'failed_op')
+local seq, place_lane = standing[4] or '0', standing[5] or '0'
+local same = standing[1] and standing[1] == ARGV[11]
+if same and standing[9] == session then
+  if standing[7] == 'out' then
+    return { 'OUT' }
+  end
+  return { grace_ms > 0 and 'AWAY' or 'BACK', seq, place_lane }
+end
+
+local row = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
+if row[1] and row[1] ~= proxy_epoch then
+  return { 'FENCED', row[1] }
+end
+local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
+if not row[1] or now - beat_at > lease_ms or beat_at - now > lease_ms then
+  return { 'NO_LEASE' }
+end
+if not same or standing[9] or redis.call('HGET', tickets, player) then
+  return { 'LATE' }
+end
+if standing[6] then
+  return { 'LANDED' }
+end
+if math.abs(joined_at - now) > 5000 then
+  return { 'SKEW', now_text }
+end
+if tonumber(place_lane) ~= lane then
+  return { 'LANE', place_lane }
+end
+if (standing[2] or '') ~= ARGV[13] or (standing[3] or '') ~= ARGV[14] then
+  return { 'NEED', standing[2] or '', standing[3] or '' }
+end
+-- A pass whose place was gone did not fail by the player's doing.
+local fails = (tonumber(standing[8] or '') or 0) + (standing[7] and 0 or 1)
+local place = tonumber(seq) or 0
+local waiting = redis.call('ZCARD', line)
+-- Looked at before anything is written, so that a key of another type changes nothing.
+redis.call('SCARD', via)
+redis.call('ZCARD', away)
+redis.call('ZCARD', server_held)
+redis.call('ZCARD', link_held)
+redis.call('HGET', gate, 'busy')
+
+redis.call('ZREM', server_held, player)
+redis.call('ZREM', link_held, player)
+if fails >= most then
+  redis.call('HSET', pass, 'void', 'out', 'fails', string.format('%.0f', fails), 'failed_op', session)
+  redis.call('PUBLISH', ARGV[16], 'left ' .. name .. ' ' .. player)
+  return { 'OUT' }
+end
+redis.call('HSET', pass, 'void', '1', 'fails', string.format('%.0f', fails), 'failed_op', session)
+redis.call('HSET', tickets, player,
+  table.concat({ seq, place_lane, proxy, proxy_epoch, session, ARGV[7], ARGV[8], ARGV[9], ARGV[10] }, ' '))
+redis.call('SADD', lines, name)
+if grace_ms > 0 then
+  redis.call('ZADD', away, string.format('%.0f', now + grace_ms), player)
+  return { 'AWAY', seq, place_lane }
+end
+redis.call('ZADD', line, string.format('%.0f', lane * 4398046511104 + place), player)
+redis.call('SADD', via, player)
+redis.call('SADD', vias, proxy .. ':' .. proxy_epoch)
+if waiting == 0 then
+  redis.call('HSET', gate, 'busy', now_text, 'recent', '')
+end
+redis.call('PUBLISH', ARGV[16], 'entered ' .. name)
+return { 'BACK', seq, place_lane }

@@ -1,0 +1,91 @@
+-- queue/leave: takes a player out of a line, at once or with the place kept for a while, and ends an unspent pass.
+--
+-- KEYS 1 lines                       set, the lines that hold tickets
+--      2 line:<line>                 zset, player -> lane * 2^42 + sequence
+--      3 tickets:<line>              hash, player -> ticket
+--      4 away:<line>                 zset, player -> when the place goes
+--      5 vias:<line>                 set, the holders that have a via: set
+--      6 via:<line>:<holder>         set, players whose ticket the holder of ARGV 4 holds
+--      7 pass:<line>:<player>        hash
+--      8 held:<server>               zset, of ARGV 6 (KEYS 4 where there is none)
+--      9 held:<link>                 zset, of ARGV 7 (KEYS 4 where there is none)
+-- ARGV 1 line, 2 player, 3 session, 4 holder (<proxy>:<epoch>), 5 graceMs (0: the place goes at once), 6 server of the
+--      pass as last seen (empty for none), 7 its link (empty for none), 8 channel
+-- Answers LEFT                    the place is gone, or the pass is over
+--         AWAY                    the place is kept for graceMs
+--         OTHER                   another session holds the ticket or the pass: nothing was done
+--         NONE                    neither a ticket nor an unspent pass
+--         NEED <kind> <a> <b>     holder <holder>, or places <server> <link>: their keys have to be passed
+-- Events  left <line> <player>
+-- Bound   one player.
+-- Repeat  what has left is answered NONE, a place that is kept already AWAY.
+-- Example EVALSHA <sha> 9 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
+--         maitred:{eu}:vias:login maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:pass:login:alice
+--         maitred:{eu}:held:b1 maitred:{eu}:away:login login alice s1 p1:1796000000000 30000 b1 "" maitred:{eu}:events:line
+if #KEYS ~= 9 or #ARGV ~= 8 then
+  return redis.error_reply('ARITY queue/leave takes 9 keys and 8 arguments')
+end
+local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local pass, server_held, link_held = KEYS[7], KEYS[8], KEYS[9]
+local name, player, session, holder, grace_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+if not grace_ms then
+  return redis.error_reply('ARGUMENT queue/leave: graceMs is a whole number')
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local ticket = redis.call('HGET', tickets, player)
+if ticket then
+  local held_by, epoch, held_for = string.match(ticket, '^%d+ %d+ ([^ ]+) (%d+) ([^ ]+) ')
+  if held_for ~= session then
+    return { 'OTHER' }
+  end
+  if held_by .. ':' .. epoch ~= holder then
+    return { 'NEED', 'holder', held_by .. ':' .. epoch }
+  end
+  if redis.call('ZSCORE', away, player) and grace_ms > 0 then
+    return { 'AWAY' }
+  end
+  -- Looked at before anything is written, so that a key of another type changes nothing.
+  redis.call('SCARD', via)
+  local void = redis.call('HGET', pass, 'void')
+  redis.call('ZREM', line, player)
+  redis.call('SREM', via, player)
+  if redis.call('EXISTS', via) == 0 then
+    redis.call('SREM', vias, holder)
+  end
+  if grace_ms > 0 then
+    redis.call('ZADD', away, string.format('%.0f', now + grace_ms), player)
+    return { 'AWAY' }
+  end
+  redis.call('ZREM', away, player)
+  redis.call('HDEL', tickets, player)
+  if void then
+    redis.call('DEL', pass)
+  end
+  if redis.call('EXISTS', tickets) == 0 then
+    redis.call('SREM', lines, name)
+  end
+  redis.call('PUBLISH', ARGV[8], 'left ' .. name .. ' ' .. player)
+  return { 'LEFT' }
+end
+
+local standing = redis.call('HMGET', pass, 'session', 'server', 'link', 'redeemed_at', 'arrived_at', 'void')
+if not standing[1] or standing[4] or standing[5] or standing[6] then
+  return { 'NONE' }
+end
+if standing[1] ~= session then
+  return { 'OTHER' }
+end
+if grace_ms > 0 then
+  return { 'NONE' }
+end
+if (standing[2] or '') ~= ARGV[6] or (standing[3] or '') ~= ARGV[7] then
+  return { 'NEED', 'places', standing[2] or '', standing[3] or '' }
+end
+redis.call('ZSCORE', server_held, player)
+redis.call('ZSCORE', link_held, player)
+redis.call('DEL', pass)
+redis.call('ZREM', server_held, player)
+redis.call('ZREM', link_held, player)
+return { 'LEFT' }

@@ -1,0 +1,65 @@
+-- queue/peek: the players that are admitted next, in order, with their tickets. Changes nothing.
+--
+-- KEYS 1 line:<line>     zset, player -> lane * 2^42 + sequence
+--      2 tickets:<line>  hash, player -> ticket
+--      3 gate:<line>     hash
+-- ARGV 1 lane weights (1 to 16 whole numbers, blanks between), 2 count (1 to 64)
+-- Answers PEEK <waiting> <now> then <lane> <player> <ticket> for each; an empty ticket where there is none
+-- Events  none
+-- Bound   64 players, 16 lanes.
+-- Repeat  a look changes nothing, so a repeat is another look.
+-- Example EVALSHA <sha> 3 maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:gate:login "3 1" 64
+if #KEYS ~= 3 or #ARGV ~= 2 then
+  return redis.error_reply('ARITY queue/peek takes 3 keys and 2 arguments')
+end
+local line, tickets, gate = KEYS[1], KEYS[2], KEYS[3]
+local count = tonumber(ARGV[2])
+local weights = {}
+for weight in string.gmatch(ARGV[1], '%d+') do
+  weights[#weights + 1] = math.max(1, tonumber(weight))
+end
+if not count or count < 1 or count > 64 or #weights < 1 or #weights > 16 then
+  return redis.error_reply('ARGUMENT queue/peek: a count of 1 to 64 and 1 to 16 weights are whole numbers')
+end
+
+local time = redis.call('TIME')
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local lane_size = 4398046511104
+local ahead = {}
+for text in string.gmatch(redis.call('HGET', gate, 'lanes') or '', '%d+') do
+  ahead[#ahead + 1] = tonumber(text)
+end
+local heads, at = {}, {}
+for i = 1, #weights do
+  local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)
+  heads[i] = redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT', '0', ARGV[2])
+  at[i] = 1
+  ahead[i] = ahead[i] or 0
+end
+local lanes, players = {}, {}
+while #players < count do
+  local best
+  for i = 1, #weights do
+    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
+      best = i
+    end
+  end
+  if not best then
+    break
+  end
+  lanes[#lanes + 1] = string.format('%.0f', best - 1)
+  players[#players + 1] = heads[best][at[best]]
+  at[best] = at[best] + 1
+  ahead[best] = ahead[best] + math.floor(720720 / weights[best])
+end
+local found = {}
+for i, player in ipairs(players) do
+  found[i] = redis.call('HGET', tickets, player) or ''
+end
+local answer = { 'PEEK', string.format('%.0f', redis.call('ZCARD', line)), now_text }
+for i, player in ipairs(players) do
+  answer[#answer + 1] = lanes[i]
+  answer[#answer + 1] = player
+  answer[#answer + 1] = found[i]
+end
+return answer

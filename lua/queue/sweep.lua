@@ -1,0 +1,111 @@
+-- queue/sweep: looks after places of a line: those of dead holders, those kept long enough, and index entries without a row.
+--
+-- KEYS 1 lines                  set, the lines that hold tickets
+--      2 line:<line>            zset, player -> lane * 2^42 + sequence
+--      3 tickets:<line>         hash, player -> ticket
+--      4 away:<line>            zset, player -> when the place goes
+--      5 gate:<line>            hash
+--      6 vias:<line>            set, the holders that have a via: set
+--      7 via:<line>:<holder>    set, players whose ticket that holder holds (KEYS 6 of no use where there is none)
+--      8 node:<proxy>           hash, the holder's row (KEYS 3 where there is none)
+-- ARGV 1 line, 2 holder (<proxy>:<epoch>, empty for none), 3 graceMs, 4 channel, 5 keep (1: the gate of a configured line
+--      stays; 0: it goes with the last ticket), 6 empty (1: every player of the list is put out), 7 players (0 to 256, blanks
+--      between)
+-- Answers SWEPT <holder> <word>...  holder: ALIVE or DEAD; a word a player: OUT, AWAY, HEALED (an index entry was put
+--                                   right), KEPT
+-- Events  left <line> <player>
+-- Bound   256 players a call.
+-- Repeat  what was swept is in order and is answered KEPT or HEALED.
+-- Example EVALSHA <sha> 8 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
+--         maitred:{eu}:gate:login maitred:{eu}:vias:login maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:p1 login
+--         p1:1796000000000 30000 maitred:{eu}:events:line 1 0 "alice bob"
+if #KEYS ~= 8 or #ARGV ~= 7 then
+  return redis.error_reply('ARITY queue/sweep takes 8 keys and 7 arguments')
+end
+local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local vias, via, node = KEYS[6], KEYS[7], KEYS[8]
+local name, holder, grace_ms, keep, empty = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5] == '1', ARGV[6] == '1'
+local players = {}
+for player in string.gmatch(ARGV[7], '[^ ]+') do
+  players[#players + 1] = player
+end
+if not grace_ms or #players > 256 then
+  return redis.error_reply('ARGUMENT queue/sweep: graceMs is a whole number, and players are at most 256')
+end
+
+local time = redis.call('TIME')
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = math.floor(now_us / 1000)
+local alive = false
+if holder ~= '' then
+  local row = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
+  local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
+  alive = row[1] == string.match(holder, ':(%d+)$') and now - beat_at <= lease_ms and beat_at - now <= lease_ms
+  redis.call('SCARD', via)
+end
+local plan = {}
+for i, player in ipairs(players) do
+  local ticket, score = redis.call('HGET', tickets, player), redis.call('ZSCORE', line, player)
+  local goes_at = redis.call('ZSCORE', away, player)
+  local step = { player = player, word = 'KEPT' }
+  local by, epoch = string.match(ticket or '', '^%d+ %d+ ([^ ]+) (%d+) ')
+  local held_by = by and by .. ':' .. epoch
+  if not ticket then
+    step.word, step.no_line, step.no_away, step.no_via = 'HEALED', true, true, true
+  elseif empty or (goes_at and not score and tonumber(goes_at) <= now) then
+    step.word, step.no_line, step.no_away, step.no_via, step.no_ticket = 'OUT', true, true, true, true
+  elseif score and holder ~= '' and held_by == holder and not alive then
+    step.word, step.no_line, step.no_via, step.goes_at = 'AWAY', true, true, now + grace_ms
+  elseif score and goes_at then
+    step.word, step.no_away = 'HEALED', true
+  elseif not score and not goes_at then
+    step.word, step.goes_at = 'HEALED', now + grace_ms
+  elseif holder ~= '' and held_by ~= holder then
+    step.word, step.no_via = 'HEALED', true
+  elseif holder ~= '' and score then
+    step.add_via = true
+  end
+  plan[i] = step
+end
+local state = redis.call('HMGET', gate, 'seq', 'serial', 'paused')
+
+local answer = { 'SWEPT', alive and 'ALIVE' or 'DEAD' }
+for _, step in ipairs(plan) do
+  answer[#answer + 1] = step.word
+  if step.no_line then
+    redis.call('ZREM', line, step.player)
+  end
+  if step.no_away then
+    redis.call('ZREM', away, step.player)
+  end
+  if step.goes_at then
+    redis.call('ZADD', away, string.format('%.0f', step.goes_at), step.player)
+  end
+  if step.no_ticket then
+    redis.call('HDEL', tickets, step.player)
+    redis.call('PUBLISH', ARGV[4], 'left ' .. name .. ' ' .. step.player)
+  end
+  if step.no_via and holder ~= '' then
+    redis.call('SREM', via, step.player)
+  end
+  if step.add_via then
+    redis.call('SADD', via, step.player)
+  end
+end
+if holder ~= '' then
+  if redis.call('EXISTS', via) == 1 then
+    redis.call('SADD', vias, holder)
+  else
+    redis.call('SREM', vias, holder)
+  end
+end
+if redis.call('EXISTS', tickets) == 1 then
+  redis.call('SADD', lines, name)
+else
+  redis.call('SREM', lines, name)
+  -- A sequence or serial ahead of the clock would be given again.
+  if not keep and not state[3] and (tonumber(state[1] or '') or 0) <= now and (tonumber(state[2] or '') or 0) <= now_us then
+    redis.call('DEL', gate)
+  end
+end
+return answer

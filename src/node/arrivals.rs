@@ -1,0 +1,78 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ids::Player;
+
+/// Most arrivals that one heartbeat names.
+pub const ARRIVALS_MAX: usize = 256;
+/// Most arrivals that are remembered. Those beyond stay held until their time is over: counted twice, never zero times.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// The players who came to this node and stand in `held:<id>` until a heartbeat counts them. Cheap to clone.
+///
+/// An arrival is named by the second heartbeat after it was noted: the load in that one was asked for when the player
+/// was there, also where the application counts a player a moment later than it hears of the arrival.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    noted: VecDeque<Player>,
+    ripe: VecDeque<Player>,
+}
+
+impl Arrivals {
+    /// A player came.
+    pub fn note(&self, player: &Player) {
+        let mut state = self.state();
+        if state.noted.len() + state.ripe.len() < REMEMBERED_MAX {
+            state.noted.push_back(player.clone());
+        }
+    }
+
+    /// What the next heartbeat names; what was noted until now is for those after it.
+    pub(super) fn take(&self) -> Vec<Player> {
+        let mut state = self.state();
+        let named = state.ripe.iter().take(ARRIVALS_MAX).cloned().collect();
+        let noted = std::mem::take(&mut state.noted);
+        state.ripe.extend(noted);
+        named
+    }
+
+    /// That heartbeat was acknowledged.
+    pub(super) fn named(&self, count: usize) {
+        let mut state = self.state();
+        let count = count.min(state.ripe.len());
+        state.ripe.drain(..count);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // a place that is counted nowhere for a moment is sold twice in that moment.
+    #[test]
+    fn r_25_an_arrival_is_named_by_the_second_beat_and_until_one_is_acknowledged() {
+        let (arrivals, alice) = (Arrivals::default(), Player::new("alice").expect("valid"));
+        arrivals.note(&alice);
+        assert!(arrivals.take().is_empty());
+        assert_eq!(arrivals.take(), [alice.clone()]);
+        assert_eq!(arrivals.take(), [alice], "the beat was lost");
+        arrivals.named(1);
+        assert!(arrivals.take().is_empty());
+        for n in 0..300 {
+            arrivals.note(&Player::new(format!("p{n}")).expect("valid"));
+        }
+        arrivals.take();
+        assert_eq!(arrivals.take().len(), ARRIVALS_MAX);
+        arrivals.named(ARRIVALS_MAX);
+        assert_eq!(arrivals.take().len(), 300 - ARRIVALS_MAX);
+    }
+}

@@ -1,0 +1,261 @@
+//! Who goes where: a weighted random pick over free capacity. Pure: the seed comes in.
+
+use std::collections::HashMap;
+
+use crate::ids::{Epoch, NodeId, Role};
+use crate::node::{Liveness, NodeState, NodeView, Snapshot};
+
+/// Backends, and as many links, that one round considers. A fleet of thousands costs a round no more than these.
+pub const TARGETS_MAX: usize = 8;
+
+/// What an admission is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Choice {
+    /// A backend.
+    #[default]
+    Backend,
+    /// A backend and the link to it.
+    BackendAndLink,
+    /// A link only.
+    LinkOnly,
+}
+
+impl Choice {
+    /// The roles that are picked from: of the backend, of the link.
+    pub fn picks(self) -> (bool, bool) {
+        match self {
+            Self::Backend => (true, false),
+            Self::BackendAndLink => (true, true),
+            Self::LinkOnly => (false, true),
+        }
+    }
+}
+
+/// A node that players may be sent to, as one's own view has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its id.
+    pub id: NodeId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Where players are sent.
+    pub addr: String,
+    /// The heartbeat that this is read from.
+    pub seq: u64,
+    /// Players on it.
+    pub players: u64,
+    /// Players it wants at most; 0 for no such number.
+    pub soft_cap: u64,
+}
+
+/// Where an admission goes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pick {
+    /// The backend.
+    pub server: Option<Target>,
+    /// The link.
+    pub link: Option<Target>,
+}
+
+/// What one knows of a node besides its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Barred {
+    /// A kill switch is on for it.
+    pub killed: bool,
+    /// An operator drains it.
+    pub draining: bool,
+}
+
+/// The nodes of `role` that take new players: not suspect or stale, ready, accepting, not killed, draining, overloaded or
+/// full, and not over `new_players_max` a second.
+pub fn targets(
+    snapshot: &Snapshot,
+    role: &Role,
+    stale_after_ms: u64,
+    new_players_max: Option<u32>,
+    barred: impl Fn(&NodeId) -> Barred,
+) -> Vec<Target> {
+    let takes = |view: &&NodeView| {
+        let (record, barred) = (&view.record, barred(&view.record.id));
+        let too_fast = new_players_max.zip(record.load.new_players_per_second);
+        record.role == *role
+            && view.liveness == Liveness::Online
+            && view.age_ms < stale_after_ms
+            && matches!(record.state, NodeState::Ready | NodeState::Degraded)
+            && record.accepting
+            && !record.kill
+            && !barred.killed
+            && !barred.draining
+            && record.load.overloaded != Some(true)
+            && too_fast.is_none_or(|(most, now)| now <= f64::from(most))
+            && (record.soft_cap == 0 || record.players < record.soft_cap)
+    };
+    let target = |view: &NodeView| Target {
+        id: view.record.id.clone(),
+        epoch: view.record.epoch,
+        addr: view.record.addr.clone(),
+        seq: view.record.seq,
+        players: view.record.players,
+        soft_cap: view.record.soft_cap,
+    };
+    snapshot.nodes.iter().filter(takes).map(target).collect()
+}
+
+/// Free places as the last rounds found them. Heartbeats do not say what is promised, so what a script counted is kept
+/// until a newer heartbeat comes.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    known: HashMap<NodeId, Known>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    epoch: Epoch,
+    seq: u64,
+    free: u64,
+    promised: u64,
+}
+
+impl Places {
+    /// What a script counted.
+    pub fn counted(&mut self, target: &Target, free: i64) {
+        let free = u64::try_from(free).unwrap_or(0);
+        let promised = target.soft_cap.saturating_sub(target.players).saturating_sub(free);
+        let known = Known { epoch: target.epoch, seq: target.seq, free, promised };
+        self.known.insert(target.id.clone(), known);
+    }
+
+    /// Forgets nodes that are not among `targets`.
+    pub fn retain(&mut self, targets: &[Target]) {
+        if self.known.len() > targets.len().saturating_mul(2) {
+            self.known.retain(|id, _| targets.iter().any(|target| target.id == *id));
+        }
+    }
+
+    /// The free places to weigh `target` with. At least one after a newer heartbeat, so that a node that was full is looked
+    /// at again; a node without a soft cap weighs as much as one with a single free place.
+    pub fn weight(&self, target: &Target) -> u64 {
+        let room = target.soft_cap.saturating_sub(target.players);
+        match self.known.get(&target.id) {
+            Some(known) if (known.epoch, known.seq) == (target.epoch, target.seq) => {
+                if target.soft_cap == 0 { known.free.min(1) } else { known.free }
+            }
+            Some(known) if target.soft_cap > 0 => room.saturating_sub(known.promised).max(1),
+            _ => room.max(1),
+        }
+    }
+}
+
+/// A source of numbers that look random and follow from the seed.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// From this seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number below `bound`; 0 for a bound of 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^= word >> 31;
+        u64::try_from((u128::from(word) * u128::from(bound)) >> 64).unwrap_or(0)
+    }
+
+    /// The place of a weighted pick; none where no weight is left.
+    pub fn weighted(&mut self, weights: &[u64]) -> Option<usize> {
+        let total = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(*weight));
+        let mut at = self.below(total);
+        weights.iter().position(|weight| {
+            let here = at < *weight;
+            at = at.saturating_sub(*weight);
+            here && *weight > 0
+        })
+    }
+}
+
+/// At most `most` of the targets, without repetition, each the likelier the more places it has free, and those places.
+pub fn shortlist(targets: &[Target], places: &Places, most: usize, dice: &mut Dice) -> Vec<(Target, u64)> {
+    let mut weights: Vec<u64> = targets.iter().map(|target| places.weight(target)).collect();
+    let mut list = Vec::new();
+    while list.len() < most {
+        let Some(at) = dice.weighted(&weights) else { break };
+        let (Some(target), Some(weight)) = (targets.get(at), weights.get_mut(at)) else { break };
+        list.push((target.clone(), std::mem::take(weight)));
+    }
+    list
+}
+
+/// One pick for each of `count` players, each the likelier the more places are free then; fewer where the places run out.
+pub fn assign(count: usize, list: &[(Target, u64)], dice: &mut Dice) -> Vec<usize> {
+    let mut free: Vec<u64> = list.iter().map(|(_, free)| *free).collect();
+    let unlimited: Vec<bool> = list.iter().map(|(target, _)| target.soft_cap == 0).collect();
+    let mut picks = Vec::new();
+    while picks.len() < count {
+        let Some(at) = dice.weighted(&free) else { break };
+        if let Some(free) = free.get_mut(at).filter(|_| unlimited.get(at) == Some(&false)) {
+            *free -= 1;
+        }
+        picks.push(at);
+    }
+    picks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, players: u64, soft_cap: u64) -> Target {
+        let id = NodeId::new(name).expect("valid");
+        Target { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap }
+    }
+
+    // QUE-5: without the weights a nearly full backend gets as many as an empty one, and people wait for nothing.
+    #[test]
+    fn que_5_picks_follow_the_free_places_and_never_exceed_them() {
+        let targets = [target("b1", 100, 400), target("b2", 300, 400), target("b3", 400, 400)];
+        let list: Vec<(Target, u64)> = targets.iter().map(|t| (t.clone(), t.soft_cap - t.players)).collect();
+        let mut counts = [0_u32; 3];
+        for seed in 0..2_000 {
+            for at in assign(1, &list, &mut Dice::new(seed)) {
+                counts[at] += 1;
+            }
+        }
+        assert_eq!(counts[2], 0, "it is full");
+        assert!((1_400..=1_600).contains(&counts[0]), "three of four places are on b1: {counts:?}");
+
+        let all = assign(1_000, &list, &mut Dice::new(7));
+        assert_eq!(all.len(), 400, "as many as there are places");
+        assert_eq!(all.iter().filter(|at| **at == 0).count(), 300);
+        assert_eq!(assign(1_000, &list, &mut Dice::new(7)), all, "the seed decides");
+        assert!(assign(3, &[], &mut Dice::new(1)).is_empty());
+    }
+
+    #[test]
+    fn que_5_the_shortlist_has_each_once_and_none_that_is_full() {
+        let targets: Vec<Target> = (0..100).map(|n| target(&format!("b{n}"), n % 2 * 10, 10)).collect();
+        let mut places = Places::default();
+        targets.iter().filter(|target| target.players == 10).for_each(|full| places.counted(full, 0));
+        let list = shortlist(&targets, &places, 8, &mut Dice::new(3));
+        let ids: std::collections::BTreeSet<_> = list.iter().map(|(target, _)| target.id.clone()).collect();
+        assert_eq!(ids.len(), 8);
+        assert!(list.iter().all(|(target, free)| target.players == 0 && *free == 10));
+    }
+
+    #[test]
+    fn que_15_what_a_script_counted_holds_until_the_next_heartbeat() {
+        let mut places = Places::default();
+        let mut b1 = target("b1", 5, 20);
+        assert_eq!(places.weight(&b1), 15);
+        places.counted(&b1, 2);
+        assert_eq!(places.weight(&b1), 2, "13 are promised");
+        (b1.seq, b1.players) = (2, 10);
+        assert_eq!(places.weight(&b1), 1, "looked at again");
+        assert_eq!(places.weight(&Target { epoch: Epoch(2), ..b1 }), 1);
+    }
+}

@@ -1,0 +1,168 @@
+//! What follows an admission: the transfer fails, the player arrives, the pass is redeemed.
+
+use crate::error::Result;
+use crate::ids::{OperationId, SessionId};
+use crate::store::{Invocation, scripts};
+use crate::token::Claimant;
+
+use super::line::{Admission, Line, REASKS, asked_too_often, signed, text};
+use super::pass::{LoginPass, PassRefusal};
+use super::ticket::{Attributes, Holder};
+
+/// How the report of a failed transfer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failed {
+    /// Back where the admission came from, before everybody who came later.
+    Back,
+    /// The player is gone: the place is kept for the grace.
+    Away,
+    /// That was one failure too many: out of the line.
+    Out,
+    /// A newer pass or ticket stands, or none: nothing was done.
+    Late,
+    /// The pass was redeemed: the player is there.
+    Landed,
+}
+
+impl Line {
+    /// The transfer of an admitted player failed: the promised place is free again and the player goes back to the front
+    /// with the old sequence, or, where the connection is `gone`, keeps the place for the grace. `session` is the
+    /// operation and that of the new ticket. Runs `queue/failed`.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),
+    /// [`Error::Fenced`](crate::Error::Fenced).
+    pub async fn failed(
+        &self,
+        holder: &Claimant,
+        admission: &Admission,
+        session: &SessionId,
+        attributes: &Attributes,
+        gone: bool,
+    ) -> Result<Failed> {
+        let (keys, name, options) = (self.store.keys(), &self.options.name, &self.options);
+        let player = &admission.pass.player;
+        let mut lane = admission.lane;
+        let mut places = [admission.pass.server.clone(), admission.pass.link.clone()];
+        let via = Holder { proxy: holder.id.clone(), epoch: holder.epoch }.via(name);
+        let pass = self.pass_name(player);
+        let grace_ms = if gone { options.reconnect_grace_ms.max(1) } else { 0 };
+        for _ in 0..REASKS {
+            let ticket = self.ticket(holder, player, lane, session, attributes);
+            let [server, link] = &places;
+            let call = Invocation::new(
+                &scripts::QUEUE_FAILED,
+                &[
+                    keys.lines(),
+                    keys.line(name),
+                    keys.tickets(name),
+                    keys.away(name),
+                    keys.vias(name),
+                    keys.via(&via),
+                    keys.node(&holder.id),
+                    keys.pass(&pass),
+                    self.held(server.as_ref()),
+                    self.held(link.as_ref()),
+                    keys.gate(name),
+                ],
+            )
+            .arg(name.as_str())
+            .arg(player.as_str());
+            let call = signed(call, &ticket)
+                .arg(admission.pass.serial)
+                .arg(grace_ms)
+                .arg(text(server.as_ref()))
+                .arg(text(link.as_ref()))
+                .arg(options.max_failures)
+                .arg(keys.line_events());
+            let answer = self.store.run(&call).await?;
+            self.count("failed", &answer);
+            match answer.word() {
+                "BACK" => return Ok(Failed::Back),
+                "AWAY" => return Ok(Failed::Away),
+                "OUT" => return Ok(Failed::Out),
+                "LATE" => return Ok(Failed::Late),
+                "LANDED" => return Ok(Failed::Landed),
+                "LANE" => lane = u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())?,
+                "NEED" => places = self.needed_places(&answer, 0)?,
+                _ => self.refused(&answer, holder).await?,
+            }
+        }
+        Err(asked_too_often("reporting a failed transfer"))
+    }
+
+    /// The admitted player is on the server: no later enter is answered with this pass. The place stays held until a
+    /// heartbeat of the server counts the player. False where the pass does not stand any more. Runs `queue/arrived`.
+    pub async fn arrived(&self, pass: &LoginPass) -> Result<bool> {
+        let keys = self.store.keys();
+        let name = self.pass_name(&pass.player);
+        let call = Invocation::new(
+            &scripts::QUEUE_ARRIVED,
+            &[keys.pass(&name), self.held(pass.server.as_ref()), self.held(pass.link.as_ref())],
+        )
+        .arg(pass.player.as_str())
+        .arg(pass.serial)
+        .arg(text(pass.server.as_ref()))
+        .arg(text(pass.link.as_ref()))
+        .arg(self.options.arrive_ms);
+        let answer = self.store.run(&call).await?;
+        self.count("arrived", &answer);
+        match answer.word() {
+            "ARRIVED" => Ok(true),
+            // A row that names other places than the signed pass is not the one that was signed.
+            "LATE" | "NEED" => Ok(false),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    /// Spends a pass that `me`, its backend or link, has verified, once; `op` is the operation. Where the place was not
+    /// taken in time it takes a free one, else the pass is void. Runs `queue/redeem`.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),
+    /// [`Error::Fenced`](crate::Error::Fenced). The inner error says why nobody may come in.
+    pub async fn redeem(
+        &self,
+        me: &Claimant,
+        pass: &LoginPass,
+        op: &OperationId,
+    ) -> Result<std::result::Result<(), PassRefusal>> {
+        let keys = self.store.keys();
+        let name = self.pass_name(&pass.player);
+        let (pass_key, own) = (keys.pass(&name), keys.node(&me.id));
+        let mut key_list = vec![pass_key, own];
+        for id in [&pass.server, &pass.link] {
+            key_list.extend(match id {
+                Some(id) => [keys.node(id), keys.held(id), keys.due(id)],
+                None => [own, pass_key, pass_key],
+            });
+        }
+        let call = Invocation::new(&scripts::QUEUE_REDEEM, &key_list)
+            .arg(pass.player.as_str())
+            .arg(pass.serial)
+            .arg(op.as_str())
+            .arg(me.id.as_str())
+            .arg(me.epoch.0)
+            .arg(text(pass.server.as_ref()))
+            .arg(text(pass.link.as_ref()))
+            .arg(pass.op.as_str())
+            .arg(self.options.arrive_ms);
+        let answer = self.store.run(&call).await?;
+        self.count("redeem", &answer);
+        Ok(match answer.word() {
+            "REDEEMED" => {
+                if let Some(arrivals) = &self.arrivals {
+                    arrivals.note(&pass.player);
+                }
+                Ok(())
+            }
+            "SPENT" => Err(PassRefusal::Redeemed),
+            "PLACE_GONE" => Err(PassRefusal::PlaceGone),
+            "VOID" => Err(PassRefusal::Void),
+            "EXPIRED" => Err(PassRefusal::Expired),
+            "NOT_YOURS" => Err(PassRefusal::WrongAudience),
+            _ => {
+                self.refused(&answer, me).await?;
+                return Err(answer.unexpected());
+            }
+        })
+    }
+}

@@ -1,0 +1,588 @@
+use std::sync::Arc;
+
+use serde::Serialize;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::envelope::SCHEMA_VERSION_TEXT;
+use crate::error::{Error, Result};
+use crate::ids::{LineName, NodeId, OperationId, Player, SessionId};
+use crate::node::{Arrivals, Control, KILL, KillArg, kill_name};
+use crate::store::{Answer, Invocation, Key, Row, Store, Trust, scripts};
+use crate::token::Claimant;
+
+use super::admission::Pick;
+use super::estimate::LineState;
+use super::options::LineOptions;
+use super::pass::{LoginPass, PassRow};
+use super::ticket::{Attributes, Holder, Ticket, TicketText};
+
+/// How often one call may be asked for other keys, another lane, other control entries or another time before it gives
+/// up.
+pub(super) const REASKS: usize = 8;
+
+/// A lane's scores begin at its number times two to this power.
+const LANE_SHIFT: u32 = 42;
+
+/// Positions up to this one are told exactly; who is beyond is told that.
+pub const POSITIONS_MAX: u64 = 10_000;
+
+/// A player is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Admission {
+    /// What lets the player in; [`LoginPass::seal`] makes what the client carries.
+    pub pass: LoginPass,
+    /// The place in the lane, kept for a transfer that fails.
+    pub seq: u64,
+    /// The lane.
+    pub lane: u16,
+}
+
+/// A player waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// The visit: what `leave` and `away` are called with.
+    pub session: SessionId,
+    /// The place in the lane.
+    pub seq: u64,
+    /// The lane.
+    pub lane: u16,
+    /// 1 for the one who is admitted next; exact, and shown up to [`POSITIONS_MAX`].
+    pub position: u64,
+    /// How long it takes at the present pace, in ms; none where nobody is admitted now.
+    pub estimate_ms: Option<u64>,
+}
+
+impl Waiting {
+    /// The position for people: exact for the first 10,000, none beyond.
+    pub fn shown(&self) -> Option<u64> {
+        (self.position <= POSITIONS_MAX).then_some(self.position)
+    }
+}
+
+/// How an enter ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entered {
+    /// Nobody waits and the gate is open, or the player has a live pass already.
+    Admitted(Admission),
+    /// The player has a place.
+    Waiting(Waiting),
+    /// The line holds as many as it may.
+    Full,
+}
+
+/// What a player is, seen from the line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Waits.
+    Waiting {
+        /// The place in the lane.
+        seq: u64,
+        /// The lane.
+        lane: u16,
+        /// 1 for the one who is admitted next.
+        position: u64,
+        /// How long it takes at the present pace, in ms.
+        estimate_ms: Option<u64>,
+    },
+    /// Dropped; the place is kept.
+    Away {
+        /// For how long still, in ms.
+        left_ms: u64,
+    },
+    /// Not in the line.
+    None,
+}
+
+/// How a leave ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The place is gone, or the pass is over.
+    Left,
+    /// The place is kept for the grace.
+    Away,
+    /// A newer session holds the ticket: nothing was done.
+    Other,
+    /// There was neither a ticket nor an unspent pass.
+    None,
+}
+
+/// A line as operators look at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LineView {
+    /// Its name.
+    pub line: LineName,
+    /// Players who wait.
+    pub waiting: u64,
+    /// Players who dropped and keep their place.
+    pub away: u64,
+    /// Players by lane.
+    pub lanes: Vec<u64>,
+    /// Nobody is admitted until an operator resumes it.
+    pub paused: bool,
+    /// What the gate allows now, per second.
+    pub rate: u64,
+    /// What was admitted while people waited, per thousand seconds.
+    pub admitted_per_1000_s: u64,
+    /// What the gate would let through at once, as of its last use.
+    pub open: u64,
+    /// The serial of the last admission; 0 for none.
+    pub serial: u64,
+    /// How long the last one in the longest lane waits, in ms.
+    pub estimate_ms: Option<u64>,
+}
+
+/// One line of a zone. Cheap to clone. Every operation is repeated under its own session or operation while the store
+/// does not answer; after [`Error::Unreachable`] the same call gives the definite answer.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub(super) store: Store,
+    pub(super) trust: Trust,
+    pub(super) control: Control,
+    pub(super) options: Arc<LineOptions>,
+    pub(super) arrivals: Option<Arrivals>,
+}
+
+impl Line {
+    /// The line of `options`. Errors with [`Error::OutOfBounds`] where they are not usable.
+    pub fn new(store: Store, trust: Trust, control: Control, options: LineOptions) -> Result<Self> {
+        options.check()?;
+        Ok(Self { store, trust, control, options: Arc::new(options), arrivals: None })
+    }
+
+    /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
+    #[must_use]
+    pub fn counting(mut self, arrivals: Arrivals) -> Self {
+        self.arrivals = Some(arrivals);
+        self
+    }
+
+    /// What it was told.
+    pub fn options(&self) -> &LineOptions {
+        &self.options
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &LineName {
+        &self.options.name
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn kill(&self, id: Option<&NodeId>) -> KillArg {
+        id.map_or(KillArg { bytes: Vec::new(), on: false }, |id| self.control.kill_arg(&kill_name(id)))
+    }
+
+    pub(super) fn pass_name(&self, player: &Player) -> String {
+        format!("{}:{player}", self.options.name)
+    }
+
+    /// A ticket for `player` that `holder` signs now.
+    pub(super) fn ticket(
+        &self,
+        holder: &Claimant,
+        player: &Player,
+        lane: u16,
+        session: &SessionId,
+        attributes: &Attributes,
+    ) -> Ticket {
+        let mut ticket = Ticket {
+            line: self.options.name.clone(),
+            player: player.clone(),
+            seq: 0,
+            lane,
+            holder: Holder { proxy: holder.id.clone(), epoch: holder.epoch },
+            session: session.clone(),
+            joined_at_ms: self.store.clock().now_ms(),
+            attributes: attributes.clone(),
+            sig: String::new(),
+        };
+        ticket.sign(&self.trust);
+        ticket
+    }
+
+    /// Gives `player`, who is connected to `holder`, a place behind those of `lane`; the same place again, also through
+    /// another proxy, which then holds the ticket; the live pass where there is one; or admission in the same call where
+    /// nobody waits, the gate is open and `offer` has a place. `session` is the operation: new for each visit, kept for
+    /// repeats. Runs `queue/enter`.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::OutOfBounds`] for a lane that
+    /// the line does not have, [`Error::Untrusted`] where the player's pass did not verify.
+    #[tracing::instrument(
+        level = "debug",
+        skip_all,
+        fields(line = %self.options.name, player = %player, holder = %holder.id, answer = Empty)
+    )]
+    pub async fn enter(
+        &self,
+        holder: &Claimant,
+        player: &Player,
+        lane: u16,
+        session: &SessionId,
+        attributes: &Attributes,
+        offer: Option<&Pick>,
+    ) -> Result<Entered> {
+        if usize::from(lane) >= self.options.lanes.len() {
+            return Err(Error::OutOfBounds {
+                what: "lane",
+                problem: format!("{lane}; line {} has {} lanes", self.options.name, self.options.lanes.len()),
+            });
+        }
+        let (mut lane, mut other) = (lane, None);
+        let op = OperationId::fresh();
+        for _ in 0..REASKS {
+            let ticket = self.ticket(holder, player, lane, session, attributes);
+            let expires_at_ms = self.store.clock().now_ms().saturating_add(self.options.pass_ms);
+            let mut pass = LoginPass {
+                line: self.options.name.clone(),
+                player: player.clone(),
+                server: offer.and_then(|pick| pick.server.as_ref()).map(|target| target.id.clone()),
+                link: offer.and_then(|pick| pick.link.as_ref()).map(|target| target.id.clone()),
+                serial: 0,
+                expires_at_ms,
+                op: op.clone(),
+            };
+            let answer = self.store.run(&self.enter_call(&ticket, other.as_ref(), offer, &pass)).await?;
+            self.count("enter", &answer);
+            match answer.word() {
+                "ADMITTED" => {
+                    pass.serial = answer.number(0)?;
+                    return Ok(Entered::Admitted(Admission { pass, seq: answer.number(1)?, lane }));
+                }
+                "PASS" => return self.standing_pass(player, &answer).map(Entered::Admitted),
+                "WAITING" => {
+                    let place = self.place(&answer)?;
+                    return Ok(Entered::Waiting(Waiting {
+                        session: session.clone(),
+                        seq: place.0,
+                        lane: place.1,
+                        position: place.2,
+                        estimate_ms: place.3,
+                    }));
+                }
+                "FULL" => return Ok(Entered::Full),
+                "LANE" => lane = u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())?,
+                "NEED" => other = Some(self.needed_holder(answer.text(0)?, player)?),
+                _ => self.refused(&answer, holder).await?,
+            }
+        }
+        Err(asked_too_often("entering a line"))
+    }
+
+    fn enter_call(
+        &self,
+        ticket: &Ticket,
+        other: Option<&Holder>,
+        offer: Option<&Pick>,
+        pass: &LoginPass,
+    ) -> Invocation {
+        let (keys, name, options) = (self.store.keys(), &self.options.name, &self.options);
+        let (own_via, pass_name) = (ticket.holder.via(name), self.pass_name(&ticket.player));
+        let other_via = other.map(|holder| holder.via(name));
+        let (own_node, away) = (keys.node(&ticket.holder.proxy), keys.away(name));
+        let server = offer.and_then(|pick| pick.server.as_ref());
+        let link = offer.and_then(|pick| pick.link.as_ref());
+        let mut key_list = vec![
+            keys.lines(),
+            keys.line(name),
+            keys.tickets(name),
+            away,
+            keys.gate(name),
+            keys.vias(name),
+            keys.via(&own_via),
+            own_node,
+            keys.pass(&pass_name),
+            keys.control(),
+            keys.roster(&options.gate.counted),
+            keys.via(other_via.as_deref().unwrap_or(&own_via)),
+        ];
+        for target in [server, link] {
+            key_list.extend(match target {
+                Some(target) => [keys.node(&target.id), keys.held(&target.id), keys.due(&target.id)],
+                None => [own_node, away, away],
+            });
+        }
+        let sig = if offer.is_some() { pass.sign(&self.trust) } else { String::new() };
+        let mut call = Invocation::new(&scripts::QUEUE_ENTER, &key_list)
+            .arg(name.as_str())
+            .arg(ticket.player.as_str());
+        call = signed(call, ticket).arg(options.max_waiting);
+        call = self
+            .gate_args(call.arg(&options.lanes_text()))
+            .arg(options.pass_ms)
+            .arg(&other.map(Holder::text).unwrap_or_default());
+        for target in [server, link] {
+            call = call
+                .arg(target.map_or("", |target| target.id.as_str()))
+                .arg(target.map_or(0, |target| target.epoch.0));
+        }
+        call = call
+            .arg(pass.expires_at_ms)
+            .arg(pass.op.as_str())
+            .arg(&sig)
+            .arg(options.arrive_ms)
+            .arg(keys.line_events());
+        let kills = [self.control.kill_arg(KILL), self.kill(pass.server.as_ref()), self.kill(pass.link.as_ref())];
+        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
+    }
+
+    /// Fixed rate, rate a backend, burst: as enter and admit take them.
+    pub(super) fn gate_args(&self, call: Invocation) -> Invocation {
+        let gate = &self.options.gate;
+        call.arg(gate.fixed_per_second.unwrap_or(0)).arg(gate.per_backend).arg(gate.burst.unwrap_or(0))
+    }
+
+    /// `PASS serial server link expires_at op v sig seq lane`, verified.
+    fn standing_pass(&self, player: &Player, answer: &Answer) -> Result<Admission> {
+        const NAMES: [&str; 9] = ["serial", "server", "link", "expires_at", "op", "v", "sig", "seq", "lane"];
+        let row: Row = NAMES.iter().copied().zip(answer.values().iter().map(String::as_str)).collect();
+        let row = PassRow::from_row(&self.trust, &self.options.name, player, &row)?;
+        let row = row.ok_or_else(|| answer.unexpected())?;
+        Ok(Admission { pass: row.pass, seq: row.seq, lane: row.lane })
+    }
+
+    /// Sequence, lane, position and estimate out of `WAITING seq lane rank …`.
+    fn place(&self, answer: &Answer) -> Result<(u64, u16, u64, Option<u64>)> {
+        let (seq, lane, rank) = (answer.number(0)?, answer.number(1)?, answer.number(2)?);
+        let lane = u16::try_from(lane).map_err(|_| answer.unexpected())?;
+        let state = LineState::read(answer.values().get(3..).unwrap_or_default()).ok_or_else(|| answer.unexpected())?;
+        let ahead = state.players_ahead(&self.options, usize::from(lane), rank);
+        Ok((seq, lane, ahead.saturating_add(1), state.wait_ms(ahead, self.store.clock().now_ms())))
+    }
+
+    /// The player leaves: the place goes at once, and so does the unspent pass with its promised place. A late call of an
+    /// earlier session does nothing. Runs `queue/leave`.
+    pub async fn leave(&self, holder: &Holder, player: &Player, session: &SessionId) -> Result<Left> {
+        self.out(holder, player, session, 0).await
+    }
+
+    /// The player's connection dropped: the place is kept for the grace, without holding up those behind. Runs
+    /// `queue/leave`.
+    pub async fn away(&self, holder: &Holder, player: &Player, session: &SessionId) -> Result<Left> {
+        self.out(holder, player, session, self.options.reconnect_grace_ms.max(1)).await
+    }
+
+    async fn out(&self, holder: &Holder, player: &Player, session: &SessionId, grace_ms: u64) -> Result<Left> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let (mut holder, mut places): (Holder, [Option<NodeId>; 2]) = (holder.clone(), [None, None]);
+        for _ in 0..REASKS {
+            let (via, pass) = (holder.via(name), self.pass_name(player));
+            let [server, link] = &places;
+            let call = Invocation::new(
+                &scripts::QUEUE_LEAVE,
+                &[
+                    keys.lines(),
+                    keys.line(name),
+                    keys.tickets(name),
+                    keys.away(name),
+                    keys.vias(name),
+                    keys.via(&via),
+                    keys.pass(&pass),
+                    self.held(server.as_ref()),
+                    self.held(link.as_ref()),
+                ],
+            )
+            .arg(name.as_str())
+            .arg(player.as_str())
+            .arg(session.as_str())
+            .arg(&holder.text())
+            .arg(grace_ms)
+            .arg(text(server.as_ref()))
+            .arg(text(link.as_ref()))
+            .arg(keys.line_events());
+            let answer = self.store.run(&call).await?;
+            self.count("leave", &answer);
+            return Ok(match (answer.word(), answer.values().first().map(String::as_str)) {
+                ("LEFT", _) => Left::Left,
+                ("AWAY", _) => Left::Away,
+                ("OTHER", _) => Left::Other,
+                ("NONE", _) => Left::None,
+                ("NEED", Some("holder")) => {
+                    holder = self.needed_holder(answer.text(1)?, player)?;
+                    continue;
+                }
+                ("NEED", _) => {
+                    places = self.needed_places(&answer, 1)?;
+                    continue;
+                }
+                _ => return Err(answer.unexpected()),
+            });
+        }
+        Err(asked_too_often("leaving a line"))
+    }
+
+    /// Where the player stands. Runs `queue/position`, which only reads.
+    pub async fn position(&self, player: &Player) -> Result<Place> {
+        let answer = self.store.run(&self.position_call(player.as_str())).await?;
+        Ok(match answer.word() {
+            "WAITING" => {
+                let (seq, lane, position, estimate_ms) = self.place(&answer)?;
+                Place::Waiting { seq, lane, position, estimate_ms }
+            }
+            "AWAY" => Place::Away { left_ms: answer.number(0)? },
+            "NONE" => Place::None,
+            _ => return Err(answer.unexpected()),
+        })
+    }
+
+    /// The line as a whole. Runs `queue/position`, which only reads.
+    pub async fn view(&self) -> Result<LineView> {
+        let answer = self.store.run(&self.position_call("")).await?;
+        let values = answer.values();
+        let lengths = values.get(9..).unwrap_or_default();
+        let texts: Vec<String> = values.get(2..6).into_iter().flatten().chain(lengths).cloned().collect();
+        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
+        let now = self.store.clock().now_ms();
+        let waiting = answer.number(0)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
+        let admitted_per_1000_s = (state.admitted_per_second(now) * 1_000.0) as u64;
+        Ok(LineView {
+            line: self.options.name.clone(),
+            waiting,
+            away: answer.number(1)?,
+            lanes: state.lengths.clone(),
+            paused: answer.text(6)? == "1",
+            rate: state.rate,
+            admitted_per_1000_s,
+            open: answer.number(7)? / 1_000_000,
+            serial: answer.number(8)?,
+            estimate_ms: state.wait_ms(waiting.saturating_sub(1), now),
+        })
+    }
+
+    /// The first of the line in the order of service, at most [`POSITIONS_MAX`]: the place in the list, from 1, is the
+    /// position. Bulk reads, no script.
+    pub async fn positions(&self, most: u64) -> Result<Vec<Player>> {
+        let answer = self.store.run(&self.position_call("")).await?;
+        let texts: Vec<String> = answer.values().get(2..6).into_iter().flatten().cloned().collect();
+        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
+        let most = most.min(POSITIONS_MAX);
+        let lanes = u64::try_from(self.options.lanes.len()).unwrap_or(1);
+        let mut heads = Vec::new();
+        for lane in 0..lanes {
+            let min = (lane << LANE_SHIFT).to_string();
+            let max = if lane + 1 == lanes { "+inf".to_owned() } else { format!("({}", (lane + 1) << LANE_SHIFT) };
+            heads.push(self.store.first_between(self.store.keys().line(&self.options.name), &min, &max, most).await?);
+        }
+        let lengths: Vec<u64> = heads.iter().map(|lane| u64::try_from(lane.len()).unwrap_or(0)).collect();
+        let order = state.order(&self.options, &lengths, most);
+        let player = |(lane, rank): (usize, u64)| heads.get(lane)?.get(usize::try_from(rank).ok()?);
+        Ok(order.into_iter().filter_map(player).filter_map(|player| Player::new(player).ok()).collect())
+    }
+
+    fn position_call(&self, player: &str) -> Invocation {
+        let (keys, name, gate) = (self.store.keys(), &self.options.name, &self.options.gate);
+        Invocation::new(
+            &scripts::QUEUE_POSITION,
+            &[keys.line(name), keys.tickets(name), keys.away(name), keys.gate(name), keys.roster(&gate.counted)],
+        )
+        .arg(player)
+        .arg(&self.options.lanes_text())
+        .arg(gate.fixed_per_second.unwrap_or(0))
+        .arg(gate.per_backend)
+    }
+
+    /// The player's ticket, verified. One read, no script.
+    pub async fn ticket_of(&self, player: &Player) -> Result<Option<Ticket>> {
+        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &[player.as_str()]).await?;
+        let text = rows.first().and_then(|row| row.get(player.as_str())).map(str::to_owned);
+        Ok(text.and_then(|text| match Ticket::read(&self.trust, &self.options.name, player, &text) {
+            TicketText::Good(ticket) => Some(ticket),
+            TicketText::Forged | TicketText::Strange => None,
+        }))
+    }
+
+    /// The player's admission, verified; also one that was redeemed or given up while it is readable. One read, no
+    /// script. This is what a proxy looks at when it hears that its player was admitted.
+    pub async fn pass_of(&self, player: &Player) -> Result<Option<PassRow>> {
+        let name = self.pass_name(player);
+        let row = self.store.row(self.store.keys().pass(&name)).await?;
+        PassRow::from_row(&self.trust, &self.options.name, player, &row)
+    }
+
+    /// Stops the admission; players go on entering. Runs `queue/pause`.
+    pub async fn pause(&self) -> Result<()> {
+        self.set_paused("1").await
+    }
+
+    /// Lets the gate rule again. Runs `queue/pause`.
+    pub async fn resume(&self) -> Result<()> {
+        self.set_paused("0").await
+    }
+
+    async fn set_paused(&self, paused: &str) -> Result<()> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let call = Invocation::new(&scripts::QUEUE_PAUSE, &[keys.gate(name)])
+            .arg(name.as_str())
+            .arg(paused)
+            .arg(keys.line_events());
+        self.store.run(&call).await.map(drop)
+    }
+
+    /// The `held:` key of a node, or one of no use.
+    pub(super) fn held<'a>(&'a self, id: Option<&'a NodeId>) -> Key<'a> {
+        let keys = self.store.keys();
+        id.map_or_else(|| keys.away(&self.options.name), |id| keys.held(id))
+    }
+
+    fn needed_holder(&self, text: &str, player: &Player) -> Result<Holder> {
+        Holder::read(text).ok_or_else(|| Error::Protocol {
+            during: "a line",
+            detail: format!("the ticket of {player} names a holder that is none: {text:?}"),
+        })
+    }
+
+    /// Server and link from the value `from` on.
+    pub(super) fn needed_places(&self, answer: &Answer, from: usize) -> Result<[Option<NodeId>; 2]> {
+        let id = |index: usize| -> Result<Option<NodeId>> {
+            let text = answer.text(index)?;
+            if text.is_empty() { Ok(None) } else { Ok(Some(NodeId::new(text)?)) }
+        };
+        Ok([id(from)?, id(from + 1)?])
+    }
+
+    /// The answers that several scripts share: Ok where the call can be repeated.
+    pub(super) async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
+        match answer.word() {
+            "CONTROL" => self.control.refresh(&self.store, &self.trust).await,
+            "SKEW" => self.store.sync_clock().await,
+            "KILLED" => {
+                let entry = answer.text(0)?;
+                Err(Error::KillSwitch { scope: entry.strip_prefix("kill:").unwrap_or("fleet").to_owned() })
+            }
+            "NO_LEASE" => Err(Error::LeaseLost { id: who.id.clone() }),
+            "FENCED" => Err(Error::Fenced { id: who.id.clone(), epoch: who.epoch }),
+            _ => Err(answer.unexpected()),
+        }
+    }
+
+    pub(super) fn count(&self, what: &'static str, answer: &Answer) {
+        Span::current().record("answer", answer.word());
+        let labels =
+            [("line", self.options.name.to_string()), ("what", what.to_owned()), ("answer", answer.word().to_owned())];
+        metrics::counter!("maitred_lines_total", &labels).increment(1);
+    }
+}
+
+/// The arguments that are a ticket's: lane to attributes.
+pub(super) fn signed(call: Invocation, ticket: &Ticket) -> Invocation {
+    call.arg(u32::from(ticket.lane))
+        .arg(ticket.holder.proxy.as_str())
+        .arg(ticket.holder.epoch.0)
+        .arg(ticket.session.as_str())
+        .arg(ticket.joined_at_ms)
+        .arg(SCHEMA_VERSION_TEXT)
+        .arg(&ticket.sig)
+        .arg(ticket.attributes.as_str())
+}
+
+pub(super) fn text(id: Option<&NodeId>) -> &str {
+    id.map_or("", NodeId::as_str)
+}
+
+pub(super) fn asked_too_often(during: &'static str) -> Error {
+    Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
+}

@@ -1,0 +1,392 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::envelope::SCHEMA_VERSION_TEXT;
+use crate::error::Result;
+use crate::ids::{NodeId, OperationId, Player, Role};
+use crate::node::{KILL, Snapshot, kill_name};
+use crate::store::{Answer, Invocation, scripts};
+use crate::token::Claimant;
+
+use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
+use super::line::{Admission, Line, REASKS, asked_too_often, text};
+use super::pass::LoginPass;
+use super::ticket::{Holder, Ticket, TicketText};
+
+/// Most players that one round admits.
+pub const ROUND_MAX: usize = 64;
+/// Most proxies whose players one round looks at.
+const HOLDERS_MAX: usize = 16;
+/// Age from which a heartbeat is not believed any more, in ms.
+const STALE_AFTER_MS: u64 = 3_000;
+
+/// Why a round ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// Nobody waits.
+    Empty,
+    /// More wait than one round looks at.
+    More,
+    /// Somebody else came first, or the head changed: look again.
+    Changed,
+    /// The gate is closed for now.
+    Gate,
+    /// No place is free where the head was to go; or nowhere at all.
+    Full,
+    /// The head's ticket is of a version that this build does not know.
+    Blocked,
+    /// An operator paused the line.
+    Paused,
+}
+
+/// What one round did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// Who is in now, in order.
+    pub admitted: Vec<Admission>,
+    /// Whose proxy is gone: their places are kept for the grace.
+    pub away: Vec<Player>,
+    /// Whose ticket was missing or forged.
+    pub evicted: Vec<Player>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// When the gate lets the next one through; none where it does not open by itself.
+    pub gate_opens_in: Option<Duration>,
+    /// What the gate allows, per second.
+    pub rate: u64,
+    /// Players who still wait.
+    pub waiting: u64,
+    /// Backends or links were there to pick from.
+    pub offered: bool,
+}
+
+impl Round {
+    /// How long to wait before the next round is of use, at most `tick`. An event may end the wait before.
+    pub fn pause(&self, tick: Duration) -> Duration {
+        match self.stop {
+            Stop::More | Stop::Changed => Duration::ZERO,
+            // Another pick may find a place, unless there is none.
+            Stop::Full if !self.admitted.is_empty() => Duration::ZERO,
+            Stop::Gate => self.gate_opens_in.unwrap_or(tick).clamp(Duration::from_millis(5), tick),
+            Stop::Empty | Stop::Full | Stop::Blocked | Stop::Paused => tick,
+        }
+    }
+}
+
+/// One node's share in the admission of a line. Any number may run at once, on any nodes: a player is admitted by one,
+/// in order, at the rate that all of them share.
+#[derive(Debug)]
+pub struct Admitter {
+    line: Line,
+    choice: Choice,
+    places: [Places; 2],
+    dice: Dice,
+}
+
+/// One head of the line, as it was read.
+struct Head {
+    lane: u64,
+    player: Player,
+    text: String,
+    verdict: &'static str,
+    holder: Option<Holder>,
+    signed_lane: Option<u16>,
+}
+
+impl Admitter {
+    /// An admitter that picks by `choice`. `seed` makes the picks repeatable.
+    pub fn new(line: Line, choice: Choice, seed: u64) -> Self {
+        Self { line, choice, places: [Places::default(), Places::default()], dice: Dice::new(seed) }
+    }
+
+    /// The line.
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    fn barred(&self, id: &NodeId) -> Barred {
+        Barred { killed: self.line.control.is_killed(id), draining: self.line.control.is_draining(id) }
+    }
+
+    /// The nodes to pick from: backends, then links.
+    fn candidates(&mut self, snapshot: &Snapshot) -> [Vec<(Target, u64)>; 2] {
+        let (backend, link) = self.choice.picks();
+        let most = self.line.options.gate.per_backend;
+        let roles = [(backend, Role::backend()), (link, Role::link())];
+        let mut lists = [Vec::new(), Vec::new()];
+        for (at, (wanted, role)) in roles.iter().enumerate() {
+            if !wanted {
+                continue;
+            }
+            let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |id| self.barred(id));
+            if let (Some(places), Some(list)) = (self.places.get_mut(at), lists.get_mut(at)) {
+                places.retain(&all);
+                *list = shortlist(&all, places, TARGETS_MAX, &mut self.dice);
+            }
+        }
+        lists
+    }
+
+    /// Where a player who enters now could go at once; the offer of [`Line::enter`].
+    pub fn offer(&mut self, snapshot: &Snapshot) -> Option<Pick> {
+        let lists = self.candidates(snapshot);
+        let (backend, link) = self.choice.picks();
+        let [servers, links] = &lists;
+        let mut one = |list: &[(Target, u64)]| {
+            assign(1, list, &mut self.dice).first().and_then(|at| list.get(*at)).map(|(target, _)| target.clone())
+        };
+        let pick = Pick { server: one(servers), link: one(links) };
+        (pick.server.is_some() == backend && pick.link.is_some() == link).then_some(pick)
+    }
+
+    /// One round: reads the heads of the line, picks where each would go, and admits as many as gate and places allow, up
+    /// to [`ROUND_MAX`]. `who` has to hold its lease. Runs `queue/peek` and `queue/admit`.
+    ///
+    /// Errors besides those of the store: [`LeaseLost`](crate::Error::LeaseLost), [`Fenced`](crate::Error::Fenced),
+    /// [`KillSwitch`](crate::Error::KillSwitch).
+    pub async fn round(&mut self, who: &Claimant, snapshot: &Snapshot) -> Result<Round> {
+        let heads = limit_holders(self.peek().await?);
+        let lists = self.candidates(snapshot);
+        let offered = lists.iter().any(|list| !list.is_empty());
+        let [servers, links] = lists;
+        let (backend, link) = self.choice.picks();
+        let mut picks = [(backend, &servers), (link, &links)].map(|(wanted, list)| {
+            wanted.then(|| assign(heads.len(), list, &mut self.dice).into_iter())
+        });
+        let mut passes: Vec<(LoginPass, [usize; 2])> = Vec::with_capacity(heads.len());
+        for head in &heads {
+            let [server, link] = picks.each_mut().map(|picks| match picks {
+                Some(picks) => picks.next().map(|at| at + 1),
+                None => Some(0),
+            });
+            // Where a pick is wanted and none is there, the player is offered nothing at all.
+            let numbers = server.zip(link).map_or([0, 0], |(server, link)| [server, link]);
+            let id = |list: &[(Target, u64)], number: usize| {
+                number.checked_sub(1).and_then(|at| list.get(at)).map(|(target, _)| target.id.clone())
+            };
+            let [server, link] = numbers;
+            passes.push((
+                LoginPass {
+                    line: self.line.options.name.clone(),
+                    player: head.player.clone(),
+                    server: id(&servers, server),
+                    link: id(&links, link),
+                    serial: 0,
+                    expires_at_ms: 0,
+                    op: OperationId::fresh(),
+                },
+                numbers,
+            ));
+        }
+        for _ in 0..REASKS {
+            let expires_at_ms = self.line.store.clock().now_ms().saturating_add(self.line.options.pass_ms);
+            passes.iter_mut().for_each(|(pass, _)| pass.expires_at_ms = expires_at_ms);
+            let call = self.admit_call(who, &heads, &passes, [&servers, &links], expires_at_ms);
+            let answer = self.line.store.run(&call).await?;
+            self.line.count("admit", &answer);
+            if answer.word() == "ROUND" {
+                let round = self.read(&answer, &heads, &passes, [&servers, &links], offered)?;
+                metrics::gauge!("maitred_line_waiting", "line" => self.line.options.name.to_string())
+                    .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
+                metrics::counter!("maitred_admissions_total", "line" => self.line.options.name.to_string())
+                    .increment(round.admitted.len().try_into().unwrap_or(0));
+                return Ok(round);
+            }
+            self.line.refused(&answer, who).await?;
+        }
+        Err(asked_too_often("admitting"))
+    }
+
+    /// The first of the line in the order of service.
+    async fn peek(&self) -> Result<Vec<Head>> {
+        let line = &self.line;
+        let (keys, name) = (line.store.keys(), &line.options.name);
+        let call = Invocation::new(&scripts::QUEUE_PEEK, &[keys.line(name), keys.tickets(name), keys.gate(name)])
+            .arg(&line.options.lanes_text())
+            .arg(ROUND_MAX);
+        let answer = line.store.run(&call).await?;
+        let mut heads = Vec::new();
+        for head in answer.values().get(2..).unwrap_or_default().chunks_exact(3) {
+            let [lane, player, text] = head else { continue };
+            let Ok(lane) = lane.parse() else { return Err(answer.unexpected()) };
+            // A member that is no player was written by hand; nobody can be sent anywhere under it.
+            let Ok(player) = Player::new(player) else { break };
+            let (verdict, ticket) = match text.as_str() {
+                "" => ("forged", None),
+                text => match Ticket::read(&line.trust, name, &player, text) {
+                    TicketText::Good(ticket) => ("ok", Some(ticket)),
+                    TicketText::Forged => ("forged", None),
+                    TicketText::Strange => ("strange", None),
+                },
+            };
+            heads.push(Head {
+                lane,
+                holder: Ticket::holder_of(text),
+                signed_lane: ticket.map(|ticket| ticket.lane),
+                player,
+                text: text.clone(),
+                verdict,
+            });
+        }
+        Ok(heads)
+    }
+
+    fn admit_call(
+        &self,
+        who: &Claimant,
+        heads: &[Head],
+        passes: &[(LoginPass, [usize; 2])],
+        lists: [&[(Target, u64)]; 2],
+        expires_at_ms: u64,
+    ) -> Invocation {
+        let line = &self.line;
+        let (keys, name, options) = (line.store.keys(), &line.options.name, &line.options);
+        let mut holders: BTreeMap<&Holder, usize> = BTreeMap::new();
+        for holder in heads.iter().filter_map(|head| head.holder.as_ref()) {
+            let number = holders.len() + 1;
+            holders.entry(holder).or_insert(number);
+        }
+        let mut ordered: Vec<(&Holder, usize)> = holders.iter().map(|(holder, number)| (*holder, *number)).collect();
+        ordered.sort_by_key(|(_, number)| *number);
+        let vias: Vec<String> = ordered.iter().map(|(holder, _)| holder.via(name)).collect();
+        let [servers, links] = lists;
+        let targets: Vec<&Target> = servers.iter().chain(links).map(|(target, _)| target).collect();
+        let pass_names: Vec<String> = heads.iter().map(|head| line.pass_name(&head.player)).collect();
+
+        let mut key_list = vec![
+            keys.lines(),
+            keys.line(name),
+            keys.tickets(name),
+            keys.away(name),
+            keys.gate(name),
+            keys.vias(name),
+            keys.node(&who.id),
+            keys.control(),
+            keys.roster(&options.gate.counted),
+        ];
+        for ((holder, _), via) in ordered.iter().zip(&vias) {
+            key_list.extend([keys.node(&holder.proxy), keys.via(via)]);
+        }
+        for target in &targets {
+            key_list.extend([keys.node(&target.id), keys.held(&target.id), keys.due(&target.id)]);
+        }
+        key_list.extend(pass_names.iter().map(|name| keys.pass(name)));
+
+        let (kill, own_kill) = (line.control.kill_arg(KILL), line.control.kill_arg(&kill_name(&who.id)));
+        let call = Invocation::new(&scripts::QUEUE_ADMIT, &key_list)
+            .arg(name.as_str())
+            .arg(who.id.as_str())
+            .arg(who.epoch.0)
+            .arg(&options.lanes_text());
+        let mut call = line
+            .gate_args(call)
+            .arg(options.pass_ms)
+            .arg(expires_at_ms)
+            .arg(options.arrive_ms)
+            .arg(options.reconnect_grace_ms)
+            .arg(SCHEMA_VERSION_TEXT)
+            .arg(keys.line_events())
+            .arg(ordered.len())
+            .arg(targets.len())
+            .arg(&kill.bytes)
+            .arg(kill.verdict())
+            .arg(&own_kill.bytes)
+            .arg(own_kill.verdict());
+        for (holder, _) in &ordered {
+            call = call.arg(&holder.text());
+        }
+        for target in &targets {
+            let kill = line.kill(Some(&target.id));
+            call = call.arg(text(Some(&target.id))).arg(target.epoch.0).arg(&kill.bytes).arg(kill.verdict());
+        }
+        for (head, (pass, [server, link])) in heads.iter().zip(passes) {
+            let holder = head.holder.as_ref().and_then(|holder| holders.get(holder)).copied().unwrap_or(0);
+            let link = if *link == 0 { 0 } else { servers.len() + link };
+            let sig = if head.verdict == "ok" { pass.sign(&line.trust) } else { String::new() };
+            call = call
+                .arg(head.lane)
+                .arg(head.player.as_str())
+                .arg(&head.text)
+                .arg(head.verdict)
+                .arg(holder)
+                .arg(*server)
+                .arg(link)
+                .arg(pass.op.as_str())
+                .arg(&sig);
+        }
+        call
+    }
+
+    fn read(
+        &mut self,
+        answer: &Answer,
+        heads: &[Head],
+        passes: &[(LoginPass, [usize; 2])],
+        lists: [&[(Target, u64)]; 2],
+        offered: bool,
+    ) -> Result<Round> {
+        let strange = || answer.unexpected();
+        let stop = match answer.text(0)? {
+            "EMPTY" => Stop::Empty,
+            "MORE" => Stop::More,
+            "CHANGED" | "DONE" => Stop::Changed,
+            "GATE" => Stop::Gate,
+            "FULL" => Stop::Full,
+            "BLOCKED" => Stop::Blocked,
+            "PAUSED" => Stop::Paused,
+            _ => return Err(strange()),
+        };
+        let mut values = answer.values().iter().skip(4);
+        for (list, places) in lists.iter().zip(&mut self.places) {
+            for (target, _) in *list {
+                let free: i64 = values.next().and_then(|text| text.parse().ok()).ok_or_else(strange)?;
+                // A repeat counts nothing.
+                if answer.text(0)? != "DONE" {
+                    places.counted(target, free);
+                }
+            }
+        }
+        let mut round = Round {
+            admitted: Vec::new(),
+            away: Vec::new(),
+            evicted: Vec::new(),
+            stop,
+            gate_opens_in: answer.number(1).ok().map(Duration::from_millis),
+            rate: answer.number(2)?,
+            waiting: answer.number(3)?,
+            offered,
+        };
+        for ((head, (pass, _)), word) in heads.iter().zip(passes).zip(values) {
+            match word.split_once(':') {
+                Some(("ADMITTED", place)) => {
+                    let (serial, seq) = place.split_once(':').ok_or_else(strange)?;
+                    let mut pass = pass.clone();
+                    pass.serial = serial.parse().map_err(|_| strange())?;
+                    let seq = seq.parse().map_err(|_| strange())?;
+                    round.admitted.push(Admission { pass, seq, lane: head.signed_lane.unwrap_or(0) });
+                }
+                _ if word == "AWAY" => round.away.push(head.player.clone()),
+                _ if word == "EVICTED" => round.evicted.push(head.player.clone()),
+                _ => {}
+            }
+        }
+        round.admitted.sort_by_key(|admission| admission.pass.serial);
+        Ok(round)
+    }
+}
+
+/// The heads up to the one whose proxy would be one too many.
+fn limit_holders(mut heads: Vec<Head>) -> Vec<Head> {
+    let mut seen: Vec<Holder> = Vec::new();
+    let end = heads.iter().position(|head| {
+        let Some(holder) = &head.holder else { return false };
+        if seen.contains(holder) {
+            return false;
+        }
+        seen.push(holder.clone());
+        seen.len() > HOLDERS_MAX
+    });
+    heads.truncate(end.unwrap_or(heads.len()));
+    heads
+}
+

@@ -1,0 +1,184 @@
+//! The upkeep of lines: places of dead proxies, places kept long enough, index entries without a row. Any number may run
+//! at once.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::ids::{LineName, NodeId, Player};
+use crate::store::{Invocation, Key, Store, scripts};
+
+use super::line::Line;
+use super::ticket::{Holder, Ticket};
+
+/// Players in one call.
+const BATCH: usize = 256;
+/// Most players of a line that one sweep looks at for a reason: dead proxies and ended graces.
+const SWEEP_MAX: usize = 100_000;
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct SweepReport {
+    /// Players whose proxy is gone: their place is kept for the grace from now on.
+    pub away: u64,
+    /// Players whose place is gone.
+    pub out: u64,
+    /// Index entries that were put right.
+    pub healed: u64,
+}
+
+impl SweepReport {
+    /// Adds another sweep's counts.
+    pub fn add(&mut self, other: Self) {
+        self.away += other.away;
+        self.out += other.out;
+        self.healed += other.healed;
+    }
+}
+
+/// The lines that hold tickets.
+pub async fn lines(store: &Store) -> Result<Vec<LineName>> {
+    let names = store.members(store.keys().lines()).await?;
+    Ok(names.iter().filter_map(|name| LineName::new(name).ok()).collect())
+}
+
+impl Line {
+    /// One sweep: players of dead proxies drop, places whose grace is over go. Where the counts of the indexes do not
+    /// agree, all of the line is looked at. Runs `queue/sweep`.
+    pub async fn sweep(&self) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        for holder in self.holders().await? {
+            if !self.is_alive(&holder).await? {
+                let players = self.held_by(&holder).await?;
+                report.add(self.sweep_players(Some(&holder), &players, false).await?);
+            }
+        }
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let now = self.store.clock().now_ms().to_string();
+        let due = self.store.score_ranges(&[keys.away(name)], &now, SWEEP_MAX).await?.pop().unwrap_or_default();
+        if !due.is_empty() {
+            report.add(self.sweep_players(None, &due, false).await?);
+        }
+        let (tickets, waiting, away) = self.counts().await?;
+        if tickets != waiting + away {
+            report.add(self.heal().await?);
+        } else if tickets == 0 {
+            // The gate of a line that nobody configured goes with its last ticket.
+            report.add(self.sweep_players(None, &[], false).await?);
+        }
+        Ok(report)
+    }
+
+    /// Looks at every entry of every index of the line, for an operator or after a doubt. Runs `queue/sweep`.
+    pub async fn heal(&self) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        for holder in self.holders().await? {
+            let players = self.held_by(&holder).await?;
+            report.add(self.sweep_players(Some(&holder), &players, false).await?);
+        }
+        for (holder, players) in self.by_holder().await? {
+            report.add(self.sweep_players(holder.as_ref(), &players, false).await?);
+        }
+        Ok(report)
+    }
+
+    /// Puts everybody out. Those who were admitted stay admitted. Runs `queue/sweep`.
+    pub async fn clear(&self) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        for (holder, players) in self.by_holder().await? {
+            report.add(self.sweep_players(holder.as_ref(), &players, true).await?);
+        }
+        Ok(report)
+    }
+
+    /// Ends the wait line of a server that is on no roster any more.
+    pub async fn end_if_removed(&self, server: &NodeId, listed: &[NodeId]) -> Result<SweepReport> {
+        if listed.contains(server) || !self.store.row(self.store.keys().node(server)).await?.is_empty() {
+            return Ok(SweepReport::default());
+        }
+        self.clear().await
+    }
+
+    /// The incarnations that hold tickets.
+    async fn holders(&self) -> Result<Vec<Holder>> {
+        let names = self.store.members(self.store.keys().vias(&self.options.name)).await?;
+        Ok(names.iter().filter_map(|name| Holder::read(name)).collect())
+    }
+
+    async fn held_by(&self, holder: &Holder) -> Result<Vec<String>> {
+        let name = holder.via(&self.options.name);
+        self.store.members(self.store.keys().via(&name)).await
+    }
+
+    async fn is_alive(&self, holder: &Holder) -> Result<bool> {
+        let row = self.store.row(self.store.keys().node(&holder.proxy)).await?;
+        let now = self.store.clock().now_ms();
+        let beat_at = row.number("beat_at").unwrap_or(0);
+        Ok(row.number("epoch") == Some(holder.epoch.0) && now.abs_diff(beat_at) <= row.number("lease_ms").unwrap_or(0))
+    }
+
+    /// Tickets, players in the line, players away.
+    async fn counts(&self) -> Result<(u64, u64, u64)> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        self.store.sizes(keys.tickets(name), keys.line(name), keys.away(name)).await
+    }
+
+    /// Everybody of whom any index of the line knows, by the holder of the ticket.
+    async fn by_holder(&self) -> Result<BTreeMap<Option<Holder>, Vec<String>>> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let mut groups: BTreeMap<Option<Holder>, Vec<String>> = BTreeMap::new();
+        let tickets = self.store.scan_row(keys.tickets(name)).await?;
+        for (player, text) in tickets.fields() {
+            groups.entry(Ticket::holder_of(text)).or_default().push(player.to_owned());
+        }
+        for index in [keys.line(name), keys.away(name)] {
+            let orphans = self.store.scores(index).await?.into_iter().map(|(player, _)| player);
+            groups.entry(None).or_default().extend(orphans.filter(|player| tickets.get(player).is_none()));
+        }
+        Ok(groups)
+    }
+
+    async fn sweep_players(&self, holder: Option<&Holder>, players: &[String], empty: bool) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        // What is no player was written by hand; it stays where it is, and nobody is sent anywhere under it.
+        let players: Vec<&str> =
+            players.iter().map(String::as_str).filter(|player| Player::new(player).is_ok()).collect();
+        let batches: Vec<&[&str]> = if players.is_empty() { vec![&[]] } else { players.chunks(BATCH).collect() };
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let via = holder.map(|holder| holder.via(name));
+        let nothing: Key<'_> = keys.vias(name);
+        for batch in batches {
+            let call = Invocation::new(
+                &scripts::QUEUE_SWEEP,
+                &[
+                    keys.lines(),
+                    keys.line(name),
+                    keys.tickets(name),
+                    keys.away(name),
+                    keys.gate(name),
+                    keys.vias(name),
+                    via.as_deref().map_or(nothing, |via| keys.via(via)),
+                    holder.map_or(keys.tickets(name), |holder| keys.node(&holder.proxy)),
+                ],
+            )
+            .arg(name.as_str())
+            .arg(&holder.map(Holder::text).unwrap_or_default())
+            .arg(self.options.reconnect_grace_ms)
+            .arg(keys.line_events())
+            .arg(if self.options.configured { "1" } else { "0" })
+            .arg(if empty { "1" } else { "0" })
+            .arg(&batch.join(" "));
+            let answer = self.store.run(&call).await?;
+            for word in answer.values().iter().skip(1) {
+                match word.as_str() {
+                    "AWAY" => report.away += 1,
+                    "OUT" => report.out += 1,
+                    "HEALED" => report.healed += 1,
+                    _ => {}
+                }
+            }
+        }
+        Ok(report)
+    }
+}

@@ -1,0 +1,265 @@
+use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
+use crate::error::{Error, Result};
+use crate::ids::{Epoch, LineName, NodeId, Player, RequestId, Region, SessionId};
+use crate::store::Trust;
+
+/// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.
+pub const ATTRIBUTES_MAX_BYTES: usize = 64;
+
+/// Who holds a ticket: one incarnation of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Holder {
+    /// The proxy.
+    pub proxy: NodeId,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
+impl Holder {
+    /// `<proxy>:<epoch>`, as it stands in `vias:<line>`.
+    pub fn text(&self) -> String {
+        format!("{}:{}", self.proxy, self.epoch)
+    }
+
+    /// Reads [`text`](Self::text).
+    pub fn read(text: &str) -> Option<Self> {
+        let (proxy, epoch) = text.rsplit_once(':')?;
+        Some(Self { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) })
+    }
+
+    /// What stands behind `via:` in the name of its set for `line`.
+    pub(super) fn via(&self, line: &LineName) -> String {
+        format!("{line}:{}:{}", self.proxy, self.epoch)
+    }
+}
+
+/// A text of the application's own that goes with a ticket: at most 64 bytes, no control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attributes(String);
+
+impl Attributes {
+    /// Errors with [`Error::OutOfBounds`].
+    pub fn new(text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        let out_of_bounds = |problem: String| Error::OutOfBounds { what: "attributes", problem };
+        if text.len() > ATTRIBUTES_MAX_BYTES {
+            return Err(out_of_bounds(format!("{} bytes, allowed are {ATTRIBUTES_MAX_BYTES}", text.len())));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(out_of_bounds("it holds a control character".to_owned()));
+        }
+        Ok(Self(text))
+    }
+
+    /// The wish of a request that waits: its id, and the region it asks for.
+    pub fn of_wish(request: &RequestId, region: Option<&Region>) -> Result<Self> {
+        Self::new(region.map_or_else(|| request.to_string(), |region| format!("{request} {region}")))
+    }
+
+    /// Reads [`of_wish`](Self::of_wish).
+    pub fn wish(&self) -> Option<(RequestId, Option<Region>)> {
+        match self.0.split_once(' ') {
+            Some((request, region)) => Some((RequestId::new(request).ok()?, Some(Region::new(region).ok()?))),
+            None => Some((RequestId::new(&self.0).ok()?, None)),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A player's place in a line, signed by the proxy that holds it. In the store it is one text:
+/// `seq lane proxy proxy_epoch session joined_at v sig attributes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// The line.
+    pub line: LineName,
+    /// Whose.
+    pub player: Player,
+    /// Where in the lane: lower comes first. Given by the script, so not signed.
+    pub seq: u64,
+    /// The lane.
+    pub lane: u16,
+    /// The proxy that holds it.
+    pub holder: Holder,
+    /// The visit.
+    pub session: SessionId,
+    /// When it was signed, in store ms.
+    pub joined_at_ms: u64,
+    /// The application's own.
+    pub attributes: Attributes,
+    /// The signature.
+    pub sig: String,
+}
+
+/// What a text in `tickets:<line>` turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TicketText {
+    /// A ticket that a member signed for this line and player.
+    Good(Ticket),
+    /// Not what a member wrote there: whoever stands so at the head is put out.
+    Forged,
+    /// Of a schema version that this build does not know: another build looks after it.
+    Strange,
+}
+
+impl Ticket {
+    fn with_fields<T>(&self, then: impl FnOnce(&[&str]) -> T) -> T {
+        let (lane, epoch, joined_at) =
+            (self.lane.to_string(), self.holder.epoch.to_string(), self.joined_at_ms.to_string());
+        then(&[
+            self.line.as_str(),
+            self.player.as_str(),
+            &lane,
+            self.holder.proxy.as_str(),
+            &epoch,
+            self.session.as_str(),
+            &joined_at,
+            self.attributes.as_str(),
+            SCHEMA_VERSION_TEXT,
+        ])
+    }
+
+    /// Signs it.
+    pub fn sign(&mut self, trust: &Trust) {
+        self.sig = self.with_fields(|fields| trust.keyring().sign(Kind::Ticket, fields).as_str().to_owned());
+    }
+
+    /// The text in the store.
+    pub fn text(&self) -> String {
+        format!(
+            "{} {} {} {} {} {} {SCHEMA_VERSION_TEXT} {} {}",
+            self.seq,
+            self.lane,
+            self.holder.proxy,
+            self.holder.epoch,
+            self.session,
+            self.joined_at_ms,
+            self.sig,
+            self.attributes.as_str()
+        )
+    }
+
+    /// Reads and verifies a text of `tickets:<line>`. What does not verify is audited.
+    pub fn read(trust: &Trust, line: &LineName, player: &Player, text: &str) -> TicketText {
+        let key = || format!("ticket of {player} in {line}");
+        let fields: Vec<&str> = text.splitn(9, ' ').collect();
+        let forged = |reason: AuditReason| {
+            trust.audit().drop(reason, line.as_str(), &key());
+            TicketText::Forged
+        };
+        if let Some(version) = fields.get(6).filter(|version| **version != SCHEMA_VERSION_TEXT)
+            && version.bytes().all(|byte| byte.is_ascii_digit())
+            && !version.is_empty()
+        {
+            trust.audit().drop(AuditReason::SchemaVersion, line.as_str(), &key());
+            return TicketText::Strange;
+        }
+        let Some(ticket) = Self::from_fields(line, player, &fields) else {
+            return forged(AuditReason::Malformed);
+        };
+        match ticket.with_fields(|fields| trust.keyring().verify(Kind::Ticket, fields, &ticket.sig)) {
+            Ok(()) => TicketText::Good(ticket),
+            Err(failure) => forged(AuditReason::from(failure)),
+        }
+    }
+
+    fn from_fields(line: &LineName, player: &Player, fields: &[&str]) -> Option<Self> {
+        let &[seq, lane, proxy, epoch, session, joined_at, _version, sig, attributes] = fields else {
+            return None;
+        };
+        Some(Self {
+            line: line.clone(),
+            player: player.clone(),
+            seq: seq.parse().ok()?,
+            lane: lane.parse().ok()?,
+            holder: Holder { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) },
+            session: SessionId::new(session).ok()?,
+            joined_at_ms: joined_at.parse().ok()?,
+            attributes: Attributes::new(attributes).ok()?,
+            sig: sig.to_owned(),
+        })
+    }
+
+    /// Who holds the ticket of a text, verified or not: for the keys of a call.
+    pub(super) fn holder_of(text: &str) -> Option<Holder> {
+        let mut fields = text.splitn(5, ' ').skip(2);
+        let (proxy, epoch) = (fields.next()?, fields.next()?);
+        Some(Holder { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Keyring, Secret};
+    use crate::ids::Zone;
+
+    fn trust() -> Trust {
+        let secret = Secret::from_base64("T", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("valid");
+        Trust::new(Keyring::new(Zone::new("eu").expect("valid"), secret, Vec::new()))
+    }
+
+    fn ticket(trust: &Trust) -> Ticket {
+        let mut ticket = Ticket {
+            line: LineName::new("login").expect("valid"),
+            player: Player::new("alice").expect("valid"),
+            seq: 1_796_000_000_001,
+            lane: 3,
+            holder: Holder { proxy: NodeId::new("p1").expect("valid"), epoch: Epoch(1_796_000_000_000) },
+            session: SessionId::fresh(),
+            joined_at_ms: 1_796_000_000_250,
+            attributes: Attributes::new("vip, from lobby 2").expect("short"),
+            sig: String::new(),
+        };
+        ticket.sign(trust);
+        ticket
+    }
+
+    // a valid ticket copied under another player or line would let somebody pass for its owner.
+    #[test]
+    fn r_22_a_ticket_is_read_back_and_only_under_its_own_line_and_player() {
+        let trust = trust();
+        let good = ticket(&trust);
+        let (line, text) = (good.line.clone(), good.text());
+        assert_eq!(Ticket::read(&trust, &line, &good.player, &text), TicketText::Good(good.clone()));
+        assert_eq!(Ticket::read(&trust, &line, &Player::new("bob").expect("valid"), &text), TicketText::Forged);
+        let other = LineName::new("vip").expect("valid");
+        assert_eq!(Ticket::read(&trust, &other, &good.player, &text), TicketText::Forged);
+        assert_eq!(Ticket::holder_of(&text), Some(good.holder.clone()));
+        for from_to in [(" 3 p1 ", " 2 p1 "), ("p1", "p2"), (" 1 5", " 1 6"), ("vip", "VIP")] {
+            let forged = text.replacen(from_to.0, from_to.1, 1);
+            assert_ne!(forged, text);
+            assert_eq!(Ticket::read(&trust, &line, &good.player, &forged), TicketText::Forged, "{forged}");
+        }
+        for garbage in ["", "x", &text[..20], "1 2 3 4 5 6 7x 8 9"] {
+            assert_eq!(Ticket::read(&trust, &line, &good.player, garbage), TicketText::Forged, "{garbage}");
+        }
+        // The place itself is the script's and is not signed.
+        let moved = text.replacen("1796000000001", "1796000000009", 1);
+        assert!(matches!(Ticket::read(&trust, &line, &good.player, &moved), TicketText::Good(_)));
+    }
+
+    // a build that puts out what it does not understand empties the line of its successor.
+    #[test]
+    fn r_22_a_ticket_of_another_version_is_strange_and_not_forged() {
+        let trust = trust();
+        let good = ticket(&trust);
+        let text = good.text().replacen(" 1 5ebd00f2", " 2 5ebd00f2", 1);
+        assert_eq!(Ticket::read(&trust, &good.line, &good.player, &text), TicketText::Strange);
+    }
+
+    #[test]
+    fn que_3_attributes_have_at_most_64_bytes() {
+        assert!(Attributes::new("x".repeat(64)).is_ok() && Attributes::new("x".repeat(65)).is_err());
+        assert!(Attributes::new("a\nb").is_err());
+        let (request, region) = (RequestId::fresh(), Region::new("main").expect("valid"));
+        for region in [None, Some(&region)] {
+            let wish = Attributes::of_wish(&request, region).expect("short").wish();
+            assert_eq!(wish, Some((request.clone(), region.cloned())));
+        }
+        assert_eq!(Attributes::default().wish(), None);
+    }
+}

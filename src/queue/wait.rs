@@ -1,0 +1,170 @@
+//! Wait lines: requests that no inventory could serve wait here, and every backend drains them as places come in.
+
+use serde_json::value::RawValue;
+
+use crate::envelope::SCHEMA_VERSION_TEXT;
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, Player, Region, RequestId, TokenId};
+use crate::node::{KILL, kill_name};
+use crate::store::{Invocation, scripts};
+use crate::token::{BookOptions, Claimant, PAYLOAD_MAX_BYTES, Token};
+
+use super::line::{Line, REASKS, asked_too_often};
+use super::ticket::{Holder, Ticket, TicketText};
+
+/// The attempt of a token that comes out of a wait line: above all that were made on the way into it.
+pub const DRAINED_ATTEMPT: u32 = 1_000;
+
+/// A request that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// Whose.
+    pub player: Player,
+    /// The request.
+    pub request: RequestId,
+    /// A place in this region.
+    pub region: Option<Region>,
+    ticket: Option<Ticket>,
+    text: String,
+}
+
+/// How the drain of one wish ended.
+#[derive(Debug, Clone)]
+pub enum Drained {
+    /// The player has the place: a PENDING token of the caller. The proxy that holds the player hears of it.
+    Issued(Token),
+    /// Somebody else took the ticket, or it changed. The caller keeps its place.
+    Gone,
+    /// The proxy that held it is gone: the place in the line is kept for the grace. The caller keeps its place.
+    Away,
+    /// The player needs no place any more: cancelled, or a live token exists. The caller keeps its place.
+    NotNeeded,
+}
+
+impl Line {
+    /// The first of a wait line, in order, at most 64. Tickets that do not verify are among them: [`drain`](Self::drain)
+    /// puts them out. Runs `queue/peek`, which only reads.
+    pub async fn wishes(&self, count: usize) -> Result<Vec<Wish>> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let call = Invocation::new(&scripts::QUEUE_PEEK, &[keys.line(name), keys.tickets(name), keys.gate(name)])
+            .arg(&self.options.lanes_text())
+            .arg(count.clamp(1, 64));
+        let answer = self.store.run(&call).await?;
+        let mut wishes = Vec::new();
+        for head in answer.values().get(2..).unwrap_or_default().chunks_exact(3) {
+            let [_, player, text] = head else { continue };
+            let Ok(player) = Player::new(player) else { continue };
+            let ticket = match Ticket::read(&self.trust, name, &player, text) {
+                TicketText::Good(ticket) => Some(ticket),
+                TicketText::Forged => None,
+                // Another build looks after it.
+                TicketText::Strange => continue,
+            };
+            let wish = ticket.as_ref().and_then(|ticket| ticket.attributes.wish());
+            let known = wish.is_some();
+            let (request, region) = wish.unwrap_or_else(|| (RequestId::fresh(), None));
+            wishes.push(Wish { player, request, region, ticket: ticket.filter(|_| known), text: text.clone() });
+        }
+        Ok(wishes)
+    }
+
+    /// Turns the ticket of `wish` into a token `id` of `server`, whose inventory has given a place for it, in one step.
+    /// `id` is the operation: while the store does not answer, the same call is repeated with it. Runs `queue/drain`.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::KillSwitch`],
+    /// [`Error::OutOfBounds`] for a payload over 4 KiB. The outcome is not known after [`Error::Unreachable`] only.
+    pub async fn drain(
+        &self,
+        server: &Claimant,
+        wish: &Wish,
+        id: &TokenId,
+        payload: &RawValue,
+        times: &BookOptions,
+    ) -> Result<Drained> {
+        let bytes = payload.get().len();
+        if bytes > PAYLOAD_MAX_BYTES {
+            let problem = format!("it has {bytes} bytes, allowed are {PAYLOAD_MAX_BYTES}");
+            return Err(Error::OutOfBounds { what: "payload", problem });
+        }
+        let mut other: Option<NodeId> = None;
+        for _ in 0..REASKS {
+            let issued_at_ms = self.store.clock().now_ms();
+            let token = Token::signed(
+                &self.trust,
+                id.clone(),
+                &wish.player,
+                server,
+                (&wish.request, DRAINED_ATTEMPT),
+                payload,
+                (issued_at_ms, issued_at_ms.saturating_add(times.ttl_ms)),
+            );
+            let answer = self.store.run(&self.drain_call(server, wish, &token, other.as_ref(), times)).await?;
+            self.count("drain", &answer);
+            match answer.word() {
+                "DRAINED" => return Ok(Drained::Issued(token)),
+                "GONE" | "ENDED" | "EVICTED" => return Ok(Drained::Gone),
+                "AWAY" => return Ok(Drained::Away),
+                "TAKEN" | "CANCELLED" => return Ok(Drained::NotNeeded),
+                "NEED" => other = Some(NodeId::new(answer.text(0)?)?),
+                _ => self.refused(&answer, server).await?,
+            }
+        }
+        Err(asked_too_often("draining a wait line"))
+    }
+
+    fn drain_call(
+        &self,
+        server: &Claimant,
+        wish: &Wish,
+        token: &Token,
+        other: Option<&NodeId>,
+        times: &BookOptions,
+    ) -> Invocation {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let holder = Ticket::holder_of(&wish.text);
+        let via = holder.as_ref().map(|holder| holder.via(name));
+        let (node, due) = (keys.node(&server.id), keys.due(&server.id));
+        let call = Invocation::new(
+            &scripts::QUEUE_DRAIN,
+            &[
+                keys.lines(),
+                keys.line(name),
+                keys.tickets(name),
+                keys.away(name),
+                keys.vias(name),
+                via.as_deref().map_or(keys.vias(name), |via| keys.via(via)),
+                holder.as_ref().map_or(node, |holder| keys.node(&holder.proxy)),
+                keys.token(&wish.player),
+                node,
+                due,
+                keys.due_servers(),
+                keys.control(),
+                other.map_or(node, |other| keys.node(other)),
+                other.map_or(due, |other| keys.due(other)),
+            ],
+        )
+        .arg(name.as_str())
+        .arg(wish.player.as_str())
+        .arg(&holder.as_ref().map(Holder::text).unwrap_or_default())
+        .arg(&wish.text)
+        .arg(token.id.as_str())
+        .arg(server.id.as_str())
+        .arg(server.epoch.0)
+        .arg(wish.request.as_str())
+        .arg(token.attempt)
+        .arg(token.payload.get())
+        .arg(token.issued_at_ms)
+        .arg(token.expires_at_ms)
+        .arg(SCHEMA_VERSION_TEXT)
+        .arg(&token.sig)
+        .arg(if wish.ticket.is_some() { "0" } else { "1" })
+        .arg(other.map_or("", NodeId::as_str))
+        .arg(self.options.reconnect_grace_ms)
+        .arg(times.claim_reanimate_ms)
+        .arg(times.audit_ms)
+        .arg(keys.line_events())
+        .arg(keys.token_events());
+        let kills = [KILL, &kill_name(&server.id)].map(|name| self.control.kill_arg(name));
+        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
+    }
+}
