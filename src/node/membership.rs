@@ -45,7 +45,16 @@ pub struct Membership {
 impl Membership {
     /// A process that has not joined yet, with a fresh incarnation.
     pub fn new(store: Store, trust: Trust, identity: Identity, lease: Lease) -> Self {
-        Self { store, trust, identity, incarnation: Incarnation::fresh(), replaces: None, lease, seq: 0, arrivals: Arrivals::default() }
+        Self {
+            store,
+            trust,
+            identity,
+            incarnation: Incarnation::fresh(),
+            replaces: None,
+            lease,
+            seq: 0,
+            arrivals: Arrivals::default(),
+        }
     }
 
     /// Lets the first join take over the live row of `incarnation`: what a supervisor that knows its old child is dead
@@ -194,7 +203,8 @@ impl Membership {
             self.seq += 1;
             let record = self.complete(record.clone(), epoch, self.seq);
             let sent = boot_ms();
-            let answer = self.store.run_until(&self.beat_call(&record, control, &arrived), self.beat_deadline()).await?;
+            let answer =
+                self.store.run_until(&self.beat_call(&record, control, &arrived), self.beat_deadline()).await?;
             match answer.word() {
                 "BEAT" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());

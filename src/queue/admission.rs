@@ -132,16 +132,21 @@ impl Places {
         }
     }
 
-    /// The free places to weigh `target` with. At least one after a newer heartbeat, so that a node that was full is looked
-    /// at again; a node without a soft cap weighs as much as one with a single free place.
+    /// The free places to weigh `target` with, 0 where none is expected: it is only counted again. A node without a soft
+    /// cap weighs as much as one with a single free place.
     pub fn weight(&self, target: &Target) -> u64 {
         let room = target.soft_cap.saturating_sub(target.players);
         match self.known.get(&target.id) {
             Some(known) if (known.epoch, known.seq) == (target.epoch, target.seq) => {
-                if target.soft_cap == 0 { known.free.min(1) } else { known.free }
+                if target.soft_cap == 0 {
+                    known.free.min(1)
+                } else {
+                    known.free
+                }
             }
-            Some(known) if target.soft_cap > 0 => room.saturating_sub(known.promised).max(1),
-            _ => room.max(1),
+            _ if target.soft_cap == 0 => 1,
+            Some(known) if known.epoch == target.epoch => room.saturating_sub(known.promised),
+            _ => room,
         }
     }
 }
@@ -180,13 +185,23 @@ impl Dice {
 }
 
 /// At most `most` of the targets, without repetition, each the likelier the more places it has free, and those places.
+/// What room is left on the list goes to some that are expected to be full: nobody is sent there, but their places are
+/// counted again.
 pub fn shortlist(targets: &[Target], places: &Places, most: usize, dice: &mut Dice) -> Vec<(Target, u64)> {
     let mut weights: Vec<u64> = targets.iter().map(|target| places.weight(target)).collect();
+    let mut full: Vec<u64> = weights.iter().map(|weight| u64::from(*weight == 0)).collect();
     let mut list = Vec::new();
     while list.len() < most {
-        let Some(at) = dice.weighted(&weights) else { break };
-        let (Some(target), Some(weight)) = (targets.get(at), weights.get_mut(at)) else { break };
-        list.push((target.clone(), std::mem::take(weight)));
+        let (at, left) = match dice.weighted(&weights) {
+            Some(at) => (at, &mut weights),
+            None => match dice.weighted(&full) {
+                Some(at) => (at, &mut full),
+                None => break,
+            },
+        };
+        let (Some(target), Some(left)) = (targets.get(at), left.get_mut(at)) else { break };
+        *left = 0;
+        list.push((target.clone(), places.weight(target)));
     }
     list
 }
@@ -242,6 +257,10 @@ mod tests {
         let mut places = Places::default();
         targets.iter().filter(|target| target.players == 10).for_each(|full| places.counted(full, 0));
         let list = shortlist(&targets, &places, 8, &mut Dice::new(3));
+        assert_eq!(
+            shortlist(&targets, &places, 60, &mut Dice::new(3)).iter().filter(|(_, free)| *free > 0).count(),
+            50
+        );
         let ids: std::collections::BTreeSet<_> = list.iter().map(|(target, _)| target.id.clone()).collect();
         assert_eq!(ids.len(), 8);
         assert!(list.iter().all(|(target, free)| target.players == 0 && *free == 10));
@@ -255,7 +274,10 @@ mod tests {
         places.counted(&b1, 2);
         assert_eq!(places.weight(&b1), 2, "13 are promised");
         (b1.seq, b1.players) = (2, 10);
-        assert_eq!(places.weight(&b1), 1, "looked at again");
-        assert_eq!(places.weight(&Target { epoch: Epoch(2), ..b1 }), 1);
+        assert_eq!(places.weight(&b1), 0, "as many promised as before, as far as is known");
+        let list = shortlist(std::slice::from_ref(&b1), &places, 8, &mut Dice::new(1));
+        assert_eq!(list, [(b1.clone(), 0)], "it is counted again");
+        assert!(assign(1, &list, &mut Dice::new(1)).is_empty());
+        assert_eq!(places.weight(&Target { epoch: Epoch(2), ..b1 }), 10, "another incarnation has promised nothing");
     }
 }

@@ -306,25 +306,18 @@ impl Line {
             });
         }
         let sig = if offer.is_some() { pass.sign(&self.trust) } else { String::new() };
-        let mut call = Invocation::new(&scripts::QUEUE_ENTER, &key_list)
-            .arg(name.as_str())
-            .arg(ticket.player.as_str());
+        let mut call = Invocation::new(&scripts::QUEUE_ENTER, &key_list).arg(name.as_str()).arg(ticket.player.as_str());
         call = signed(call, ticket).arg(options.max_waiting);
         call = self
             .gate_args(call.arg(&options.lanes_text()))
             .arg(options.pass_ms)
             .arg(&other.map(Holder::text).unwrap_or_default());
         for target in [server, link] {
-            call = call
-                .arg(target.map_or("", |target| target.id.as_str()))
-                .arg(target.map_or(0, |target| target.epoch.0));
+            call =
+                call.arg(target.map_or("", |target| target.id.as_str())).arg(target.map_or(0, |target| target.epoch.0));
         }
-        call = call
-            .arg(pass.expires_at_ms)
-            .arg(pass.op.as_str())
-            .arg(&sig)
-            .arg(options.arrive_ms)
-            .arg(keys.line_events());
+        call =
+            call.arg(pass.expires_at_ms).arg(pass.op.as_str()).arg(&sig).arg(options.arrive_ms).arg(keys.line_events());
         let kills = [self.control.kill_arg(KILL), self.kill(pass.server.as_ref()), self.kill(pass.link.as_ref())];
         kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
     }

@@ -56,8 +56,8 @@ pub struct Round {
     pub rate: u64,
     /// Players who still wait.
     pub waiting: u64,
-    /// Backends or links were there to pick from.
-    pub offered: bool,
+    /// Places are free, so that another pick may find one.
+    pub room: bool,
 }
 
 impl Round {
@@ -65,8 +65,7 @@ impl Round {
     pub fn pause(&self, tick: Duration) -> Duration {
         match self.stop {
             Stop::More | Stop::Changed => Duration::ZERO,
-            // Another pick may find a place, unless there is none.
-            Stop::Full if !self.admitted.is_empty() => Duration::ZERO,
+            Stop::Full if self.room => Duration::ZERO,
             Stop::Gate => self.gate_opens_in.unwrap_or(tick).clamp(Duration::from_millis(5), tick),
             Stop::Empty | Stop::Full | Stop::Blocked | Stop::Paused => tick,
         }
@@ -147,12 +146,10 @@ impl Admitter {
     pub async fn round(&mut self, who: &Claimant, snapshot: &Snapshot) -> Result<Round> {
         let heads = limit_holders(self.peek().await?);
         let lists = self.candidates(snapshot);
-        let offered = lists.iter().any(|list| !list.is_empty());
         let [servers, links] = lists;
         let (backend, link) = self.choice.picks();
-        let mut picks = [(backend, &servers), (link, &links)].map(|(wanted, list)| {
-            wanted.then(|| assign(heads.len(), list, &mut self.dice).into_iter())
-        });
+        let mut picks = [(backend, &servers), (link, &links)]
+            .map(|(wanted, list)| wanted.then(|| assign(heads.len(), list, &mut self.dice).into_iter()));
         let mut passes: Vec<(LoginPass, [usize; 2])> = Vec::with_capacity(heads.len());
         for head in &heads {
             let [server, link] = picks.each_mut().map(|picks| match picks {
@@ -185,7 +182,7 @@ impl Admitter {
             let answer = self.line.store.run(&call).await?;
             self.line.count("admit", &answer);
             if answer.word() == "ROUND" {
-                let round = self.read(&answer, &heads, &passes, [&servers, &links], offered)?;
+                let round = self.read(&answer, &heads, &passes, [&servers, &links])?;
                 metrics::gauge!("maitred_line_waiting", "line" => self.line.options.name.to_string())
                     .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
                 metrics::counter!("maitred_admissions_total", "line" => self.line.options.name.to_string())
@@ -323,7 +320,6 @@ impl Admitter {
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
         lists: [&[(Target, u64)]; 2],
-        offered: bool,
     ) -> Result<Round> {
         let strange = || answer.unexpected();
         let stop = match answer.text(0)? {
@@ -337,14 +333,19 @@ impl Admitter {
             _ => return Err(strange()),
         };
         let mut values = answer.values().iter().skip(4);
-        for (list, places) in lists.iter().zip(&mut self.places) {
+        let (backend, link) = self.choice.picks();
+        let mut room = true;
+        for ((list, places), wanted) in lists.iter().zip(&mut self.places).zip([backend, link]) {
+            let mut found = !wanted;
             for (target, _) in *list {
                 let free: i64 = values.next().and_then(|text| text.parse().ok()).ok_or_else(strange)?;
                 // A repeat counts nothing.
                 if answer.text(0)? != "DONE" {
                     places.counted(target, free);
                 }
+                found |= free > 0;
             }
+            room &= found;
         }
         let mut round = Round {
             admitted: Vec::new(),
@@ -354,7 +355,7 @@ impl Admitter {
             gate_opens_in: answer.number(1).ok().map(Duration::from_millis),
             rate: answer.number(2)?,
             waiting: answer.number(3)?,
-            offered,
+            room,
         };
         for ((head, (pass, _)), word) in heads.iter().zip(passes).zip(values) {
             match word.split_once(':') {
@@ -389,4 +390,3 @@ fn limit_holders(mut heads: Vec<Head>) -> Vec<Head> {
     heads.truncate(end.unwrap_or(heads.len()));
     heads
 }
-

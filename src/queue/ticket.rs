@@ -1,6 +1,6 @@
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, LineName, NodeId, Player, RequestId, Region, SessionId};
+use crate::ids::{Epoch, LineName, NodeId, Player, Region, RequestId, SessionId};
 use crate::store::Trust;
 
 /// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.

@@ -1,0 +1,15 @@
+//! Lines: order, places that are kept, failures, arrivals. If these fail, people lose the place that they waited for.
+
+mod queue_common;
+mod support;
+
+#[path = "queue_line/admit.rs"]
+mod admit;
+#[path = "queue_line/lanes.rs"]
+mod lanes;
+#[path = "queue_line/leave.rs"]
+mod leave;
+#[path = "queue_line/pass.rs"]
+mod pass;
+#[path = "queue_line/wait.rs"]
+mod wait;
