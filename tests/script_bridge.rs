@@ -20,6 +20,8 @@ mod header;
 mod interpreter;
 #[path = "script_bridge/nodes.rs"]
 mod nodes;
+#[path = "script_bridge/queue.rs"]
+mod queue;
 #[path = "script_bridge/reply.rs"]
 mod reply;
 #[path = "script_bridge/rules.rs"]
@@ -67,7 +69,7 @@ fn sto_8_a_script_takes_what_its_header_says_and_lists_no_longer_than_its_bound(
         let name = script.name();
         let header = Header::parse(script.source()).unwrap_or_else(|why| panic!("{name}: {why}"));
         let (keys, args) = (header.keys.fixed, header.args.fixed);
-        if name == "node/forget" {
+        if matches!(name, "node/forget" | "queue/admit") {
             continue;
         }
         let list = LISTS.iter().find(|(listed, ..)| *listed == name);
@@ -100,6 +102,27 @@ fn sto_8_forget_takes_a_roster_a_role_and_pairs() {
         assert!(!call(roles, rosters, ids), "{roles} roles, {rosters} rosters, {ids} ids and entries");
     }
     assert!(!takes(&scripts::NODE_FORGET, 2, &ones(1)) && !takes(&scripts::NODE_FORGET, 1, &ones(2)));
+}
+
+#[test]
+fn sto_8_admit_takes_pairs_threes_and_candidates() {
+    let call = |keys: usize, holders: usize, targets: usize, candidates: usize, more: usize| {
+        let mut args = ones(13);
+        args.extend([holders.to_string(), targets.to_string()]);
+        args.extend(ones(4 + holders + 4 * targets + 9 * candidates + more));
+        takes(&scripts::QUEUE_ADMIT, keys, &args)
+    };
+    assert!(call(9, 0, 0, 0, 0) && call(9 + 2 + 3 + 1, 1, 1, 1, 0) && call(9 + 32 + 48 + 64, 16, 16, 64, 0));
+    for (keys, holders, targets, candidates, more) in [
+        (8, 0, 0, 0, 0),
+        (11, 0, 0, 1, 0),
+        (10, 0, 0, 1, 1),
+        (9 + 34, 17, 0, 0, 0),
+        (9 + 51, 0, 17, 0, 0),
+        (74, 0, 0, 65, 0),
+    ] {
+        assert!(!call(keys, holders, targets, candidates, more), "{keys} {holders} {targets} {candidates}");
+    }
 }
 
 #[test]

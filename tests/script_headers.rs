@@ -23,11 +23,12 @@ use header::Header;
 
 /// STO-6: what Redis 6.2, 7 and 8, Valkey 9, KeyDB 6.3 and Dragonfly all have, in the form the scripts use it. All but
 /// those of [`WITHOUT_KEY`] take a key first.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 23] = [
     "DEL",
     "EXISTS",
     "HDEL",
     "HGET",
+    "HLEN",
     "HMGET",
     "HSET",
     "PEXPIRE",
@@ -40,7 +41,11 @@ const COMMANDS: [&str; 18] = [
     "SREM",
     "TIME",
     "ZADD",
+    "ZCARD",
+    "ZCOUNT",
+    "ZRANGEBYSCORE",
     "ZREM",
+    "ZREMRANGEBYSCORE",
     "ZSCORE",
 ];
 const WITHOUT_KEY: [&str; 2] = ["PUBLISH", "TIME"];

@@ -130,12 +130,12 @@ if (entries[1] or '') ~= ARGV[16] or (entries[2] or '') ~= ARGV[18] then
 end
 local room = {}
 for i = 1, targets do
-  local base, key = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
+  local base, first = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
   if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
     return { 'CONTROL' }
   end
-  local places = free(KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], ARGV[base + 2])
-  room[i] = { held = KEYS[key + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
+  local places = free(KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], ARGV[base + 2])
+  room[i] = { held = KEYS[first + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
 end
 if ARGV[17] == 'on' then
   return { 'KILLED', 'kill' }

@@ -1,7 +1,8 @@
 -- queue/arrived: says that an admitted player is on the server; the place stays held until a beat counts the player.
 --
 -- KEYS 1 pass:<line>:<player>  hash
---      2 held:<server>, 3 held:<link>  zsets, of ARGV 3 and 4 (KEYS 2 and 3 of no use where there is none)
+--      2 held:<server>         zset, of ARGV 3 (any where there is none)
+--      3 held:<link>           zset, of ARGV 4 (any where there is none)
 -- ARGV 1 player, 2 serial of the pass, 3 server (empty for none), 4 link (empty for none), 5 arriveMs
 -- Answers ARRIVED               noted
 --         LATE                  another pass stands, or none, or this one is void

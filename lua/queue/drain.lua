@@ -12,7 +12,8 @@
 --      10 due:<server>          zset, player -> next time someone must look
 --      11 due                   set, the servers that have a due: set
 --      12 control               hash, kill switch entries
---      13 node:<other>, 14 due:<other>  of ARGV 16 (KEYS 9 and 10 where there is none)
+--      13 node:<other>          hash, of ARGV 16 (KEYS 9 where there is none)
+--      14 due:<other>           zset, of ARGV 16 (KEYS 10 where there is none)
 -- ARGV 1 line, 2 player, 3 holder (<proxy>:<epoch>), 4 ticket as read, 5 id, 6 server, 7 server_epoch, 8 request,
 --      9 attempt, 10 payload (JSON), 11 issued_at (store ms), 12 expires_at (store ms), 13 v, 14 sig, 15 forged (1: the
 --      ticket did not verify, evict it), 16 server of the player's live token as last seen (empty for none), 17 graceMs,

@@ -12,8 +12,12 @@
 --      10 control                       hash, kill switch entries
 --      11 nodes:<role>                  zset, the roster that the gate counts
 --      12 via:<line>:<holder>           set of the holder in ARGV 17 (KEYS 7 again where there is none)
---      13 node:<server>, 14 held:<server>, 15 due:<server>  of ARGV 18 (KEYS 8, 4, 4 where there is none)
---      16 node:<link>, 17 held:<link>, 18 due:<link>  of ARGV 20 (KEYS 8, 4, 4 where there is none)
+--      13 node:<server>                hash, of ARGV 18 (KEYS 8 where there is none)
+--      14 held:<server>                zset, of ARGV 18 (KEYS 4 where there is none)
+--      15 due:<server>                 zset, of ARGV 18 (KEYS 4 where there is none)
+--      16 node:<link>                  hash, of ARGV 20 (KEYS 8 where there is none)
+--      17 held:<link>                  zset, of ARGV 20 (KEYS 4 where there is none)
+--      18 due:<link>                   zset, of ARGV 20 (KEYS 4 where there is none)
 -- ARGV 1 line, 2 player, 3 lane (as signed), 4 proxy, 5 proxy_epoch, 6 session, 7 joined_at (store ms), 8 v, 9 sig,
 --      10 attributes, 11 maxWaiting, 12 lane weights (1 to 16 whole numbers, blanks between), 13 fixed rate a second
 --      (0: by backends), 14 rate a second for each live backend, 15 burst (0: a quarter second's worth), 16 passMs,

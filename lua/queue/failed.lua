@@ -8,7 +8,8 @@
 --      6 via:<line>:<proxy>:<epoch>   set, players whose ticket the caller holds
 --      7 node:<proxy>                 hash, the caller's row
 --      8 pass:<line>:<player>         hash
---      9 held:<server>, 10 held:<link>  zsets, of ARGV 13 and 14 (KEYS 4 where there is none)
+--      9 held:<server>                zset, of ARGV 13 (KEYS 4 where there is none)
+--      10 held:<link>                 zset, of ARGV 14 (KEYS 4 where there is none)
 --      11 gate:<line>                 hash
 -- ARGV 1 line, 2 player, 3 lane (as signed), 4 proxy, 5 proxy_epoch, 6 session, 7 joined_at (store ms), 8 v, 9 sig,
 --      10 attributes, 11 serial of the pass, 12 graceMs (above 0: the player is gone, the place is kept for that long;

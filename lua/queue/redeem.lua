@@ -2,8 +2,12 @@
 --
 -- KEYS 1 pass:<line>:<player>  hash
 --      2 node:<redeemer>       hash, the caller's row
---      3 node:<server>, 4 held:<server>, 5 due:<server>  of ARGV 6 (KEYS 2, 1, 1 where there is none)
---      6 node:<link>, 7 held:<link>, 8 due:<link>        of ARGV 7 (KEYS 2, 1, 1 where there is none)
+--      3 node:<server>         hash, of ARGV 6 (any where there is none)
+--      4 held:<server>         zset, of ARGV 6 (any where there is none)
+--      5 due:<server>          zset, of ARGV 6 (any where there is none)
+--      6 node:<link>           hash, of ARGV 7 (any where there is none)
+--      7 held:<link>           zset, of ARGV 7 (any where there is none)
+--      8 due:<link>            zset, of ARGV 7 (any where there is none)
 -- ARGV 1 player, 2 serial, 3 op of the redemption, 4 redeemer, 5 its epoch, 6 server of the pass (empty for none), 7 its
 --      link (empty for none), 8 op of the pass, 9 arriveMs
 -- Answers REDEEMED        the player may come in (also for a repeat of the same op)
@@ -36,7 +40,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local now_text = string.format('%.0f', now)
 local standing = redis.call('HMGET', pass, 'serial', 'op', 'server', 'link', 'expires_at', 'redeemed_at', 'redeem_op',
-  'void')
+  'void', 'failed_op')
 local same = standing[1] == serial and standing[2] == ARGV[8]
 if same and standing[7] == op then
   return { 'REDEEMED' }
@@ -55,8 +59,11 @@ end
 if standing[6] then
   return { 'SPENT' }
 end
+if standing[8] == '1' and not standing[9] then
+  return { 'PLACE_GONE' }
+end
 if standing[8] then
-  return { standing[8] == '1' and 'PLACE_GONE' or 'VOID' }
+  return { 'VOID' }
 end
 if now >= (tonumber(standing[5] or '') or 0) then
   return { 'EXPIRED' }

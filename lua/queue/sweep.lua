@@ -51,20 +51,20 @@ for i, player in ipairs(players) do
   local by, epoch = string.match(ticket or '', '^%d+ %d+ ([^ ]+) (%d+) ')
   local held_by = by and by .. ':' .. epoch
   if not ticket then
-    step.word, step.no_line, step.no_away, step.no_via = 'HEALED', true, true, true
+    step.word, step.no_line, step.no_away = 'HEALED', true, true
   elseif empty or (goes_at and not score and tonumber(goes_at) <= now) then
-    step.word, step.no_line, step.no_away, step.no_via, step.no_ticket = 'OUT', true, true, true, true
+    step.word, step.no_line, step.no_away, step.no_ticket = 'OUT', true, true, true
   elseif score and holder ~= '' and held_by == holder and not alive then
-    step.word, step.no_line, step.no_via, step.goes_at = 'AWAY', true, true, now + grace_ms
+    step.word, step.no_line, step.goes_at = 'AWAY', true, now + grace_ms
   elseif score and goes_at then
     step.word, step.no_away = 'HEALED', true
   elseif not score and not goes_at then
     step.word, step.goes_at = 'HEALED', now + grace_ms
   elseif holder ~= '' and held_by ~= holder then
-    step.word, step.no_via = 'HEALED', true
-  elseif holder ~= '' and score then
-    step.add_via = true
+    step.word = 'HEALED'
   end
+  -- Only who waits is held by somebody.
+  step.add_via = score and not step.no_line and held_by == holder
   plan[i] = step
 end
 local state = redis.call('HMGET', gate, 'seq', 'serial', 'paused')
@@ -85,11 +85,10 @@ for _, step in ipairs(plan) do
     redis.call('HDEL', tickets, step.player)
     redis.call('PUBLISH', ARGV[4], 'left ' .. name .. ' ' .. step.player)
   end
-  if step.no_via and holder ~= '' then
-    redis.call('SREM', via, step.player)
-  end
   if step.add_via then
     redis.call('SADD', via, step.player)
+  elseif holder ~= '' then
+    redis.call('SREM', via, step.player)
   end
 end
 if holder ~= '' then

@@ -88,13 +88,24 @@ impl Node {
     }
 
     pub fn beat(&self, seq: u64, players: u64, control: [&str; 3]) -> Ready {
-        let keys =
-            keys([format!("node:{}", self.id), format!("nodes:{}", self.role), "roles".into(), "control".into()]);
+        self.beat_of(seq, players, control, "")
+    }
+
+    /// `arrivals` are those whom `players` includes for the first time.
+    pub fn beat_of(&self, seq: u64, players: u64, control: [&str; 3], arrivals: &str) -> Ready {
+        let keys = keys([
+            format!("node:{}", self.id),
+            format!("nodes:{}", self.role),
+            "roles".into(),
+            "control".into(),
+            format!("held:{}", self.id),
+        ]);
         let (epoch, sent_at) = (self.epoch.to_string(), signed_at(self.sent_at));
         let mut args = texts([self.id, self.role, &epoch, self.incarnation, &seq.to_string(), &sent_at, "ready"]);
         args.extend(texts(["1", "0", &players.to_string(), "200", "{}", r#"["chat"]"#, "{}", "5ebd00f2.beat"]));
         args.extend([self.lease_ms.to_string(), key("events:node"), "a row, in wire form".to_owned()]);
         args.extend(texts(control));
+        args.push(arrivals.to_owned());
         Ready(&scripts::NODE_BEAT, keys, args)
     }
 
@@ -207,11 +218,21 @@ impl Token {
     }
 
     pub fn consume(&self, op: &str) -> Ready {
+        self.consume_held(op, 0)
+    }
+
+    /// On a server that counts places for `arrive_ms`.
+    pub fn consume_held(&self, op: &str, arrive_ms: u64) -> Ready {
         let server = self.server;
-        let keys =
-            keys([format!("token:{}", self.player), format!("node:{server}"), format!("due:{server}"), "due".into()]);
+        let keys = keys([
+            format!("token:{}", self.player),
+            format!("node:{server}"),
+            format!("due:{server}"),
+            "due".into(),
+            format!("held:{server}"),
+        ]);
         let mut args = texts([self.id, self.player, server, &self.server_epoch.to_string(), op]);
-        args.push(AUDIT_MS.to_string());
+        args.extend([AUDIT_MS.to_string(), arrive_ms.to_string()]);
         Ready(&scripts::TOKEN_CONSUME, keys, args)
     }
 

@@ -1,6 +1,7 @@
 //! STO-7: an error that ends a script leaves the store as it was.
 
 use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, remove};
+use super::queue;
 use super::twin::Twin;
 
 /// A call that writes, and what has to be in the store for it.
@@ -16,6 +17,8 @@ fn writing_calls(now: u64) -> Vec<Case> {
     let token = Token::new("t1", "b1", now, now);
     let joined = || vec![proxy.join(0, "", "proxy"), backend.join(0, "", "backend")];
     let issued = || joined().into_iter().chain([token.issue(&[])]).collect::<Vec<_>>();
+    let waiting = || joined().into_iter().chain([queue::Guest::new("alice", now).enter()]).collect::<Vec<_>>();
+    const OPEN: &[[&str; 4]] = &[["HSET", "gate:login", "paused", "1"]];
     let claimed = || issued().into_iter().chain([token.claim("p1", now, "c1")]).collect::<Vec<_>>();
     let case = |before, call| Case { before, seeds: Vec::new(), call };
     let seeded = |before, seeds: &[[&str; 4]], call| {
@@ -34,6 +37,22 @@ fn writing_calls(now: u64) -> Vec<Case> {
         case(claimed(), token.consume("u1")),
         case(claimed(), token.release("claimant", "p1", now)),
         case(issued(), cancel("alice", "r1", "p1", now, &["b1"])),
+        case(joined(), queue::Guest::new("alice", now).enter()),
+        case(joined(), queue::Guest { server: "b2", ..queue::Guest::new("alice", now) }.enter()),
+        case(waiting(), queue::Guest::new("alice", now).leave("0", "")),
+        seeded(waiting(), OPEN, queue::admit(now, now + 1_800_000, ["", "off", "", "off"], &[])),
+        seeded(waiting(), &[], queue::sweep(&format!("p1:{now}"), "1", "0", "alice")),
+        seeded(
+            joined(),
+            &[["HSET", "pass:login:alice", "serial", "7"], ["HSET", "pass:login:alice", "lane", "0"]],
+            queue::Guest { session: "s2", ..queue::Guest::new("alice", now) }.failed("7", "0", ""),
+        ),
+        seeded(
+            joined(),
+            &[["HSET", "pass:login:alice", "serial", "7"]],
+            queue::Guest::new("alice", now).arrived("7", ""),
+        ),
+        case(vec![], queue::pause("1")),
         seeded(
             claimed(),
             &[["HSET", "token:alice", "expires_at", "1000"], ["ZADD", "due:b1", "1000", "alice"]],
@@ -93,8 +112,8 @@ fn sto_7_a_key_of_the_wrong_type_leaves_no_half_change() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Scripts with the number of the key that lists indexes: `roles` or `due`.
-const LISTS_OF_INDEXES: [&str; 8] = [
+/// Scripts with the number of the key that lists indexes: `roles`, `due`, `lines` or `vias:`.
+const LISTS_OF_INDEXES: [&str; 17] = [
     "node/join KEYS 3:",
     "node/beat KEYS 3:",
     "node/leave KEYS 3:",
@@ -103,6 +122,15 @@ const LISTS_OF_INDEXES: [&str; 8] = [
     "token/release KEYS 3:",
     "token/cancel KEYS 2:",
     "token/reap KEYS 2:",
+    "queue/enter KEYS 1:",
+    "queue/enter KEYS 6:",
+    "queue/leave KEYS 1:",
+    "queue/leave KEYS 5:",
+    "queue/admit KEYS 1:",
+    "queue/sweep KEYS 1:",
+    "queue/sweep KEYS 6:",
+    "queue/failed KEYS 1:",
+    "queue/failed KEYS 5:",
 ];
 
 // with the password alone one can disturb one's own player, not the sweep of everybody else's.

@@ -28,11 +28,12 @@ enum KeyArgs {
 }
 
 /// STO-4: the commands that a script may call, and where their keys stand.
-const COMMANDS: [(&str, Effect, KeyArgs); 18] = [
+const COMMANDS: [(&str, Effect, KeyArgs); 23] = [
     ("DEL", Effect::Write, KeyArgs::All),
     ("EXISTS", Effect::Read, KeyArgs::All),
     ("HDEL", Effect::Write, KeyArgs::First),
     ("HGET", Effect::Read, KeyArgs::First),
+    ("HLEN", Effect::Read, KeyArgs::First),
     ("HMGET", Effect::Read, KeyArgs::First),
     ("HSET", Effect::Write, KeyArgs::First),
     ("PEXPIRE", Effect::Write, KeyArgs::First),
@@ -45,7 +46,11 @@ const COMMANDS: [(&str, Effect, KeyArgs); 18] = [
     ("SREM", Effect::Write, KeyArgs::First),
     ("TIME", Effect::Read, KeyArgs::None),
     ("ZADD", Effect::Write, KeyArgs::First),
+    ("ZCARD", Effect::Read, KeyArgs::First),
+    ("ZCOUNT", Effect::Read, KeyArgs::First),
+    ("ZRANGEBYSCORE", Effect::Read, KeyArgs::First),
     ("ZREM", Effect::Write, KeyArgs::First),
+    ("ZREMRANGEBYSCORE", Effect::Write, KeyArgs::First),
     ("ZSCORE", Effect::Read, KeyArgs::First),
 ];
 

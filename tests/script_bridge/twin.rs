@@ -18,10 +18,15 @@ use crate::support::store::TestStore;
 
 /// STO-7: reads that may follow a write, because they are about what the write left: is the index empty now, and how
 /// long does the row live. Nothing but the upkeep of that index or that time hangs on them.
-const UPKEEP: [(&str, &str); 9] = [
+const UPKEEP: [(&str, &str); 14] = [
     ("node/join", "EXISTS"),
     ("node/leave", "EXISTS"),
     ("node/remove", "EXISTS"),
+    ("queue/admit", "EXISTS"),
+    ("queue/drain", "EXISTS"),
+    ("queue/enter", "EXISTS"),
+    ("queue/leave", "EXISTS"),
+    ("queue/sweep", "EXISTS"),
     ("token/cancel", "EXISTS"),
     ("token/cancel", "PTTL"),
     ("token/consume", "EXISTS"),
@@ -109,6 +114,7 @@ impl Twin {
         let name = script.name();
         let before = contents(&mut self.plain);
         let (time, plain, events) = self.by_evalsha(script, keys, args);
+        let time = self.to_the_microsecond(time);
         let server = self.server_at(time);
         let bridged = interpreter::run(script.source(), keys, args, &server);
         let reply = bridged.reply.unwrap_or_else(|error| panic!("{name} under Lua 5.4: {error}\nEVALSHA: {plain:?}"));
@@ -154,6 +160,17 @@ impl Twin {
             restore(&mut self.plain, &saved);
         }
         panic!("{}: no run within one millisecond in {SAME_MS_TRIES}", script.name());
+    }
+
+    /// The gate of a line notes the microsecond of the run; where it was noted in that millisecond, it is the time.
+    fn to_the_microsecond(&mut self, time: Reply) -> Reply {
+        match self.look(["HGET", "maitred:{eu}:gate:login", "refilled_at"]) {
+            Reply::Bulk(noted) if noted.len() == 16 && noted.starts_with(ms_of(&time).to_string().as_bytes()) => {
+                let (seconds, micros) = noted.split_at(10);
+                Reply::Array(vec![Reply::Bulk(seconds.to_vec()), Reply::Bulk(micros.to_vec())])
+            }
+            _ => time,
+        }
     }
 
     /// The server behind the bridge, with its clock standing still.
