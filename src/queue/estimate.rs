@@ -81,16 +81,21 @@ impl LineState {
         order
     }
 
-    /// Admissions per second: what was measured since people wait, else what the gate allows.
+    /// Admissions per second: what was measured since people wait, else what the gate allows. The oldest slot is left out
+    /// where there are others: nobody knows when in it the first one was admitted.
     pub fn admitted_per_second(&self, now_ms: u64) -> f64 {
         let nominal = whole(self.rate);
-        let Some((oldest, _)) = self.recent.last() else { return nominal };
+        let measured = match self.recent.split_last() {
+            Some((_, others)) if !others.is_empty() => others,
+            _ => self.recent.as_slice(),
+        };
+        let Some((oldest, _)) = measured.last() else { return nominal };
         let since = self.busy_since_ms.max(oldest.saturating_mul(SLOT_MS));
         let span = now_ms.saturating_sub(since);
         if span < MEASURED_MIN_MS {
             return nominal;
         }
-        let admitted: u64 = self.recent.iter().map(|(_, count)| count).sum();
+        let admitted: u64 = measured.iter().map(|(_, count)| count).sum();
         whole(admitted) * 1_000.0 / whole(span)
     }
 
@@ -145,7 +150,7 @@ mod tests {
     fn que_8_the_wait_follows_what_is_admitted_and_not_what_the_gate_would_allow() {
         let mut state = LineState { rate: 500, busy_since_ms: 100_000, ..LineState::default() };
         assert_eq!(state.wait_ms(999, 100_100), Some(2_000), "nothing measured yet");
-        state.recent = vec![(52, 50), (51, 200), (50, 150)];
+        state.recent = vec![(52, 0), (51, 200), (50, 3)];
         let wait = state.wait_ms(999, 104_000).expect("moving");
         assert!((9_900..=10_100).contains(&wait), "100 a second: {wait}");
         assert_eq!(LineState::default().wait_ms(0, 1), None, "a closed gate has no end");
