@@ -272,6 +272,27 @@ impl Line {
         Err(asked_too_often("entering a line"))
     }
 
+    /// The call of an enter without an offer, for many in one pipeline.
+    #[cfg(feature = "cli")]
+    pub(crate) fn enter_call_for(
+        &self,
+        holder: &Claimant,
+        player: &Player,
+        session: &SessionId,
+        attributes: &Attributes,
+    ) -> Invocation {
+        let pass = LoginPass {
+            line: self.options.name.clone(),
+            player: player.clone(),
+            server: None,
+            link: None,
+            serial: 0,
+            expires_at_ms: self.store.clock().now_ms().saturating_add(self.options.pass_ms),
+            op: OperationId::fresh(),
+        };
+        self.enter_call(&self.ticket(holder, player, 0, session, attributes), None, None, &pass)
+    }
+
     fn enter_call(
         &self,
         ticket: &Ticket,

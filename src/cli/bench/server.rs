@@ -25,14 +25,14 @@ const SHORT_TTL_MS: u64 = 100;
 
 /// Runs of scripts so far, on the server's account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Account {
+pub(super) struct Account {
     calls: u64,
     usec: u64,
 }
 
 impl Account {
     /// Nothing where the server has run none yet, or keeps no account.
-    async fn read(store: &Store) -> Result<Self> {
+    pub async fn read(store: &Store) -> Result<Self> {
         let commands = store.info("commandstats").await?;
         let account = commands.iter().find(|(name, _)| name.eq_ignore_ascii_case("cmdstat_evalsha"));
         Ok(account.map_or(Self { calls: 0, usec: 0 }, |(_, fields)| Self::parse(fields)))
@@ -47,7 +47,7 @@ impl Account {
     }
 
     /// Microseconds and number of the runs since `self`; none where nothing ran, or the account was reset.
-    fn until(self, later: Self) -> Option<(f64, u32)> {
+    pub fn until(self, later: Self) -> Option<(f64, u32)> {
         let calls = u32::try_from(later.calls.checked_sub(self.calls)?).ok().filter(|calls| *calls > 0)?;
         let usec = u32::try_from(later.usec.checked_sub(self.usec)?).ok()?;
         Some((f64::from(usec), calls))
@@ -55,7 +55,7 @@ impl Account {
 
     /// Microseconds of one run since `self`; none where there were others than the `expected` ones, which are somebody
     /// else's.
-    fn each(self, later: Self, expected: RangeInclusive<usize>) -> Option<f64> {
+    pub fn each(self, later: Self, expected: RangeInclusive<usize>) -> Option<f64> {
         let (usec, calls) = self.until(later)?;
         usize::try_from(calls).is_ok_and(|calls| expected.contains(&calls)).then(|| usec / f64::from(calls))
     }

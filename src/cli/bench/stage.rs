@@ -77,6 +77,11 @@ impl Stage {
         Ok(Membership::new(self.store.clone(), self.trust.clone(), identity, Lease::new(id, LEASE_MS)))
     }
 
+    /// The zone's keys.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
     /// The control entries as the zone has them: none.
     pub fn control(&self) -> &Control {
         &self.control
