@@ -119,13 +119,18 @@ fn join(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
 fn beat(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
     let keys = store.keys();
     let node_id = id(node);
-    let call =
-        Invocation::new(&scripts::NODE_BEAT, &[keys.node(&node_id), keys.roster(role), keys.roles(), keys.control()]);
-    let mut call = call.arg(node).arg(role.as_str()).arg(epoch).arg("inc1").arg("1").arg(epoch);
+    let key_list = [keys.node(&node_id), keys.roster(role), keys.roles(), keys.control(), keys.held(&node_id)];
+    let mut call = Invocation::new(&scripts::NODE_BEAT, &key_list)
+        .arg(node)
+        .arg(role.as_str())
+        .arg(epoch)
+        .arg("inc1")
+        .arg("1")
+        .arg(epoch);
     for text in ["ready", "1", "0", "3", "200", "{}", "[]", "{}", "sig", "60000"] {
         call = call.arg(text);
     }
-    call.arg(keys.node_events()).arg("row").arg("").arg("").arg("")
+    call.arg(keys.node_events()).arg("row").arg("").arg("").arg("").arg("")
 }
 
 fn leave(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
@@ -170,7 +175,7 @@ fn claim(store: &Store, token: &str, epoch: u64, op: &str) -> Invocation {
 fn consume(store: &Store, token: &str, epoch: u64, op: &str) -> Invocation {
     let keys = store.keys();
     let (server, player) = (id("b1"), alice());
-    let key_list = [keys.token(&player), keys.node(&server), keys.due(&server), keys.due_servers()];
+    let key_list = [keys.token(&player), keys.node(&server), keys.due(&server), keys.due_servers(), keys.held(&server)];
     Invocation::new(&scripts::TOKEN_CONSUME, &key_list)
         .arg(token)
         .arg("alice")
@@ -178,6 +183,7 @@ fn consume(store: &Store, token: &str, epoch: u64, op: &str) -> Invocation {
         .arg(epoch)
         .arg(op)
         .arg("60000")
+        .arg("0")
 }
 
 fn release(store: &Store, token: &str) -> Invocation {

@@ -34,11 +34,12 @@ impl Join {
 /// One call of node/beat, of `p1`.
 pub async fn beat(store: &Store, epoch: u64, incarnation: &str, seq: u64, players: &str) -> Answer {
     let (keys, id, proxy) = (store.keys(), node("p1"), role("proxy"));
-    let mut call =
-        Invocation::new(&scripts::NODE_BEAT, &[keys.node(&id), keys.roster(&proxy), keys.roles(), keys.control()]);
+    let key_list = [keys.node(&id), keys.roster(&proxy), keys.roles(), keys.control(), keys.held(&id)];
+    let mut call = Invocation::new(&scripts::NODE_BEAT, &key_list);
     let (epoch, seq, sent_at) = (epoch.to_string(), seq.to_string(), store.clock().now_ms().to_string());
     for arg in ["p1", "proxy", &epoch, incarnation, &seq, &sent_at, "ready", "1", "1", players, "0", "{}", "[]", "{}"] {
         call = call.arg(arg);
     }
-    store.run(&call.arg("sig").arg(LONG_MS).arg(keys.node_events()).arg("row").arg("").arg("").arg("")).await.unwrap()
+    call = call.arg("sig").arg(LONG_MS).arg(keys.node_events()).arg("row");
+    store.run(&call.arg("").arg("").arg("").arg("")).await.unwrap()
 }
