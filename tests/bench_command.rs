@@ -38,6 +38,29 @@ fn cli_1_bench_gives_every_figure_and_its_floor_as_json() {
     }
 }
 
+// QUE-11: what a waiting player costs is printed key by key, and the work by the length of the line.
+#[test]
+fn que_11_bench_measures_lines_on_demand() {
+    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let args = ["bench", "--json", "--queue", "--waiting", "1000", "--rounds", "2"];
+    let output = command.args(args).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON text");
+    let figures = report["figures"].as_array().expect("figures");
+    for name in [
+        "line of 1000: join",
+        "line of 1000: position",
+        "line of 1000: leave",
+        "line of 1000: admit, a player",
+        "a player of 1000: line:",
+        "a player of 1000: tickets:",
+        "a player of 1000: via:",
+    ] {
+        let found = figures.iter().find(|figure| figure["figure"] == name);
+        assert!(found.is_some_and(|figure| figure["ours"].as_f64() > Some(0.0)), "{name}: {report}");
+    }
+}
+
 // CLI-2: where no server is found, people learn which ones will do.
 #[test]
 fn cli_2_without_a_server_the_error_names_those_that_will_do() {

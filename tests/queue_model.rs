@@ -103,7 +103,9 @@ impl Naive {
     fn enter(&mut self, name: usize) -> &'static str {
         match self.players.get(&name).cloned() {
             Some(Where::Admitted { .. }) => return "admitted",
-            Some(Where::Waiting(seq) | Where::Away(seq)) => drop(self.players.insert(name, Where::Waiting(seq))),
+            Some(Where::Waiting(seq) | Where::Away(seq)) => {
+                self.players.insert(name, Where::Waiting(seq));
+            }
             Some(Where::Gone { seq, fails }) => {
                 self.fails.insert(name, fails);
                 self.players.insert(name, Where::Waiting(seq));
@@ -218,7 +220,7 @@ impl World {
                     .map(|(name, _)| *name)
                     .collect();
                 assert_eq!(gone.len(), away.len());
-                gone.iter().for_each(|name| drop(self.naive.players.remove(name)));
+                self.naive.players.retain(|name, _| !gone.contains(name));
             }
             Op::Admit(admitter, most) => {
                 self.backend.record.seq += 1;

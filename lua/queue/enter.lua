@@ -131,6 +131,10 @@ if ticket then
   seq, place_lane, holder_id, holder_epoch = string.match(ticket, '^(%d+) (%d+) ([^ ]+) (%d+) ')
 end
 local holder = holder_id and holder_id .. ':' .. holder_epoch
+local goes_at, in_line = redis.call('ZSCORE', away, player), redis.call('ZSCORE', line, player)
+if goes_at and not in_line and tonumber(goes_at) <= now then
+  seq, place_lane = nil, nil
+end
 local mine = proxy .. ':' .. proxy_epoch
 if holder and holder ~= mine and holder ~= ARGV[17] then
   return { 'NEED', holder }
@@ -203,13 +207,12 @@ for i = 0, #weights - 1 do
   lengths[i] = #weights == 1 and waiting or redis.call('ZCOUNT', line, string.format('%.0f', i * lane_size), upper)
 end
 local rank = redis.call('ZCOUNT', line, string.format('%.0f', index * lane_size), '(' .. score)
-if not redis.call('ZSCORE', line, player) then
+if not in_line then
   lengths[index] = lengths[index] + 1
 end
 -- Looked at before anything is written, so that a key of another type changes nothing.
 redis.call('SCARD', via)
 redis.call('SCARD', old_via)
-redis.call('ZSCORE', away, player)
 local busy, recent = state[6] or now_text, state[7] or ''
 if waiting == 0 then
   busy, recent = now_text, ''

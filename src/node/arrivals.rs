@@ -63,7 +63,7 @@ mod tests {
         let (arrivals, alice) = (Arrivals::default(), Player::new("alice").expect("valid"));
         arrivals.note(&alice);
         assert!(arrivals.take().is_empty());
-        assert_eq!(arrivals.take(), [alice.clone()]);
+        assert_eq!(arrivals.take(), std::slice::from_ref(&alice));
         assert_eq!(arrivals.take(), [alice], "the beat was lost");
         arrivals.named(1);
         assert!(arrivals.take().is_empty());

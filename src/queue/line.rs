@@ -207,7 +207,8 @@ impl Line {
     /// Gives `player`, who is connected to `holder`, a place behind those of `lane`; the same place again, also through
     /// another proxy, which then holds the ticket; the live pass where there is one; or admission in the same call where
     /// nobody waits, the gate is open and `offer` has a place. `session` is the operation: new for each visit, kept for
-    /// repeats. Runs `queue/enter`.
+    /// repeats. The ticket is signed anew each time, so that a repeat is also how a proxy signs its tickets with a new
+    /// secret. Runs `queue/enter`.
     ///
     /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`], [`Error::OutOfBounds`] for a lane that
     /// the line does not have, [`Error::Untrusted`] where the player's pass did not verify.

@@ -84,9 +84,12 @@ async fn que_3_after_the_grace_the_place_is_gone() {
     line.away(&p1.holder(), &player("alice"), &alice.session).await.unwrap();
     assert_eq!(line.sweep().await.unwrap(), maitred::queue::SweepReport::default(), "the grace is not over");
     let _: () = hall.raw.clone().zadd(hall.key("away:login"), "alice", 1_000).await.unwrap();
+    assert_eq!(p1.waits(&line, "alice").await.position, 2, "behind bob now, swept or not");
+    let alice = p1.waits(&line, "alice").await;
+    line.away(&p1.holder(), &player("alice"), &alice.session).await.unwrap();
+    let _: () = hall.raw.clone().zadd(hall.key("away:login"), "alice", 1_000).await.unwrap();
     assert_eq!(line.sweep().await.unwrap().out, 1);
     assert_eq!(line.position(&player("alice")).await.unwrap(), Place::None);
-    assert_eq!(p1.waits(&line, "alice").await.position, 2, "behind bob now");
 }
 
 // QUE-3: the players of a proxy that died keep their places; without this a crash sends thousands to the end.
