@@ -114,7 +114,7 @@ impl Twin {
         let name = script.name();
         let before = contents(&mut self.plain);
         let (time, plain, events) = self.by_evalsha(script, keys, args);
-        let time = self.to_the_microsecond(time);
+        let time = self.microsecond_of(time);
         let server = self.server_at(time);
         let bridged = interpreter::run(script.source(), keys, args, &server);
         let reply = bridged.reply.unwrap_or_else(|error| panic!("{name} under Lua 5.4: {error}\nEVALSHA: {plain:?}"));
@@ -163,7 +163,7 @@ impl Twin {
     }
 
     /// The gate of a line notes the microsecond of the run; where it was noted in that millisecond, it is the time.
-    fn to_the_microsecond(&mut self, time: Reply) -> Reply {
+    fn microsecond_of(&mut self, time: Reply) -> Reply {
         match self.look(["HGET", "maitred:{eu}:gate:login", "refilled_at"]) {
             Reply::Bulk(noted) if noted.len() == 16 && noted.starts_with(ms_of(&time).to_string().as_bytes()) => {
                 let (seconds, micros) = noted.split_at(10);
