@@ -5,7 +5,8 @@ use crate::ids::{OperationId, SessionId};
 use crate::store::{Invocation, scripts};
 use crate::token::Claimant;
 
-use super::line::{Admission, Line, REASKS, asked_too_often, signed, text};
+use super::line::{Line, REASKS, asked_too_often, signed, text};
+use super::outcome::Admission;
 use super::pass::{LoginPass, PassRefusal};
 use super::ticket::{Attributes, Holder};
 

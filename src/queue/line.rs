@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use serde::Serialize;
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -14,123 +13,13 @@ use crate::token::Claimant;
 use super::admission::Pick;
 use super::estimate::LineState;
 use super::options::LineOptions;
+use super::outcome::{Admission, Entered, Left, Waiting};
 use super::pass::{LoginPass, PassRow};
-use super::ticket::{Attributes, Holder, Ticket, TicketText};
+use super::ticket::{Attributes, Holder, Ticket};
 
 /// How often one call may be asked for other keys, another lane, other control entries or another time before it gives
 /// up.
 pub(super) const REASKS: usize = 8;
-
-/// A lane's scores begin at its number times two to this power.
-const LANE_SHIFT: u32 = 42;
-
-/// Positions up to this one are told exactly; who is beyond is told that.
-pub const POSITIONS_MAX: u64 = 10_000;
-
-/// A player is in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Admission {
-    /// What lets the player in; [`LoginPass::seal`] makes what the client carries.
-    pub pass: LoginPass,
-    /// The place in the lane, kept for a transfer that fails.
-    pub seq: u64,
-    /// The lane.
-    pub lane: u16,
-}
-
-/// A player waits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Waiting {
-    /// The visit: what `leave` and `away` are called with.
-    pub session: SessionId,
-    /// The place in the lane.
-    pub seq: u64,
-    /// The lane.
-    pub lane: u16,
-    /// 1 for the one who is admitted next; exact, and shown up to [`POSITIONS_MAX`].
-    pub position: u64,
-    /// How long it takes at the present pace, in ms; none where nobody is admitted now.
-    pub estimate_ms: Option<u64>,
-}
-
-impl Waiting {
-    /// The position for people: exact for the first 10,000, none beyond.
-    pub fn shown(&self) -> Option<u64> {
-        (self.position <= POSITIONS_MAX).then_some(self.position)
-    }
-}
-
-/// How an enter ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entered {
-    /// Nobody waits and the gate is open, or the player has a live pass already.
-    Admitted(Admission),
-    /// The player has a place.
-    Waiting(Waiting),
-    /// The line holds as many as it may.
-    Full,
-}
-
-/// What a player is, seen from the line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Waits.
-    Waiting {
-        /// The place in the lane.
-        seq: u64,
-        /// The lane.
-        lane: u16,
-        /// 1 for the one who is admitted next.
-        position: u64,
-        /// How long it takes at the present pace, in ms.
-        estimate_ms: Option<u64>,
-    },
-    /// Dropped; the place is kept.
-    Away {
-        /// For how long still, in ms.
-        left_ms: u64,
-    },
-    /// Not in the line.
-    None,
-}
-
-/// How a leave ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// The place is gone, or the pass is over.
-    Left,
-    /// The place is kept for the grace.
-    Away,
-    /// A newer session holds the ticket: nothing was done.
-    Other,
-    /// There was neither a ticket nor an unspent pass.
-    None,
-}
-
-/// A line as operators look at it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LineView {
-    /// Its name.
-    pub line: LineName,
-    /// Players who wait.
-    pub waiting: u64,
-    /// Players who dropped and keep their place.
-    pub away: u64,
-    /// Players by lane.
-    pub lanes: Vec<u64>,
-    /// Nobody is admitted until an operator resumes it.
-    pub paused: bool,
-    /// What the gate allows now, per second.
-    pub rate: u64,
-    /// What was admitted while people waited, per thousand seconds.
-    pub admitted_per_1000_s: u64,
-    /// What the gate would let through at once, as of its last use.
-    pub open: u64,
-    /// The serial of the last admission; 0 for none.
-    pub serial: u64,
-    /// How long the last one in the longest lane waits, in ms.
-    pub estimate_ms: Option<u64>,
-}
 
 /// One line of a zone. Cheap to clone. Every operation is repeated under its own session or operation while the store
 /// does not answer; after [`Error::Unreachable`] the same call gives the definite answer.
@@ -360,7 +249,7 @@ impl Line {
     }
 
     /// Sequence, lane, position and estimate out of `WAITING seq lane rank …`.
-    fn place(&self, answer: &Answer) -> Result<(u64, u16, u64, Option<u64>)> {
+    pub(super) fn place(&self, answer: &Answer) -> Result<(u64, u16, u64, Option<u64>)> {
         let (seq, lane, rank) = (answer.number(0)?, answer.number(1)?, answer.number(2)?);
         let lane = u16::try_from(lane).map_err(|_| answer.unexpected())?;
         let state = LineState::read(answer.values().get(3..).unwrap_or_default()).ok_or_else(|| answer.unexpected())?;
@@ -427,114 +316,6 @@ impl Line {
             });
         }
         Err(asked_too_often("leaving a line"))
-    }
-
-    /// Where the player stands. Runs `queue/position`, which only reads.
-    pub async fn position(&self, player: &Player) -> Result<Place> {
-        let answer = self.store.run(&self.position_call(player.as_str())).await?;
-        Ok(match answer.word() {
-            "WAITING" => {
-                let (seq, lane, position, estimate_ms) = self.place(&answer)?;
-                Place::Waiting { seq, lane, position, estimate_ms }
-            }
-            "AWAY" => Place::Away { left_ms: answer.number(0)? },
-            "NONE" => Place::None,
-            _ => return Err(answer.unexpected()),
-        })
-    }
-
-    /// The line as a whole. Runs `queue/position`, which only reads.
-    pub async fn view(&self) -> Result<LineView> {
-        let answer = self.store.run(&self.position_call("")).await?;
-        let values = answer.values();
-        let lengths = values.get(9..).unwrap_or_default();
-        let texts: Vec<String> = values.get(2..6).into_iter().flatten().chain(lengths).cloned().collect();
-        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
-        let now = self.store.clock().now_ms();
-        let waiting = answer.number(0)?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
-        let admitted_per_1000_s = (state.admitted_per_second(now) * 1_000.0) as u64;
-        Ok(LineView {
-            line: self.options.name.clone(),
-            waiting,
-            away: answer.number(1)?,
-            lanes: state.lengths.clone(),
-            paused: answer.text(6)? == "1",
-            rate: state.rate,
-            admitted_per_1000_s,
-            open: answer.number(7)? / 1_000_000,
-            serial: answer.number(8)?,
-            estimate_ms: state.wait_ms(waiting.saturating_sub(1), now),
-        })
-    }
-
-    /// The first of the line in the order of service, at most [`POSITIONS_MAX`]: the place in the list, from 1, is the
-    /// position. Bulk reads, no script.
-    pub async fn positions(&self, most: u64) -> Result<Vec<Player>> {
-        let answer = self.store.run(&self.position_call("")).await?;
-        let texts: Vec<String> = answer.values().get(2..6).into_iter().flatten().cloned().collect();
-        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
-        let most = most.min(POSITIONS_MAX);
-        let lanes = u64::try_from(self.options.lanes.len()).unwrap_or(1);
-        let mut heads = Vec::new();
-        for lane in 0..lanes {
-            let min = (lane << LANE_SHIFT).to_string();
-            let max = if lane + 1 == lanes { "+inf".to_owned() } else { format!("({}", (lane + 1) << LANE_SHIFT) };
-            heads.push(self.store.first_between(self.store.keys().line(&self.options.name), &min, &max, most).await?);
-        }
-        let lengths: Vec<u64> = heads.iter().map(|lane| u64::try_from(lane.len()).unwrap_or(0)).collect();
-        let order = state.order(&self.options, &lengths, most);
-        let player = |(lane, rank): (usize, u64)| heads.get(lane)?.get(usize::try_from(rank).ok()?);
-        Ok(order.into_iter().filter_map(player).filter_map(|player| Player::new(player).ok()).collect())
-    }
-
-    fn position_call(&self, player: &str) -> Invocation {
-        let (keys, name, gate) = (self.store.keys(), &self.options.name, &self.options.gate);
-        Invocation::new(
-            &scripts::QUEUE_POSITION,
-            &[keys.line(name), keys.tickets(name), keys.away(name), keys.gate(name), keys.roster(&gate.counted)],
-        )
-        .arg(player)
-        .arg(&self.options.lanes_text())
-        .arg(gate.fixed_per_second.unwrap_or(0))
-        .arg(gate.per_backend)
-    }
-
-    /// The player's ticket, verified. One read, no script.
-    pub async fn ticket_of(&self, player: &Player) -> Result<Option<Ticket>> {
-        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &[player.as_str()]).await?;
-        let text = rows.first().and_then(|row| row.get(player.as_str())).map(str::to_owned);
-        Ok(text.and_then(|text| match Ticket::read(&self.trust, &self.options.name, player, &text) {
-            TicketText::Good(ticket) => Some(ticket),
-            TicketText::Forged | TicketText::Strange => None,
-        }))
-    }
-
-    /// The player's admission, verified; also one that was redeemed or given up while it is readable. One read, no
-    /// script. This is what a proxy looks at when it hears that its player was admitted.
-    pub async fn pass_of(&self, player: &Player) -> Result<Option<PassRow>> {
-        let name = self.pass_name(player);
-        let row = self.store.row(self.store.keys().pass(&name)).await?;
-        PassRow::from_row(&self.trust, &self.options.name, player, &row)
-    }
-
-    /// Stops the admission; players go on entering. Runs `queue/pause`.
-    pub async fn pause(&self) -> Result<()> {
-        self.set_paused("1").await
-    }
-
-    /// Lets the gate rule again. Runs `queue/pause`.
-    pub async fn resume(&self) -> Result<()> {
-        self.set_paused("0").await
-    }
-
-    async fn set_paused(&self, paused: &str) -> Result<()> {
-        let (keys, name) = (self.store.keys(), &self.options.name);
-        let call = Invocation::new(&scripts::QUEUE_PAUSE, &[keys.gate(name)])
-            .arg(name.as_str())
-            .arg(paused)
-            .arg(keys.line_events());
-        self.store.run(&call).await.map(drop)
     }
 
     /// The `held:` key of a node, or one of no use.

@@ -9,7 +9,8 @@ use crate::store::{Answer, Invocation, scripts};
 use crate::token::Claimant;
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
-use super::line::{Admission, Line, REASKS, asked_too_often, text};
+use super::line::{Line, REASKS, asked_too_often, text};
+use super::outcome::Admission;
 use super::pass::LoginPass;
 use super::ticket::{Holder, Ticket, TicketText};
 

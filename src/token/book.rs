@@ -85,8 +85,7 @@ impl Book {
         Self { store, trust, control, options, counting: None }
     }
 
-    /// For a server whose places are counted: a consumed token's place is held for `arrive_ms`, or until the heartbeat that
-    /// counts the player, whom `arrivals` is told of.
+    /// Holds the place of a consumed token for `arrive_ms`, or until the heartbeat that names the arrival.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals, arrive_ms: u64) -> Self {
         self.counting = Some((arrivals, arrive_ms));
@@ -286,20 +285,14 @@ impl Book {
         server: &Claimant,
         op: &OperationId,
     ) -> Result<ConsumeOutcome> {
-        let keys = self.store.keys();
+        let (keys, at) = (self.store.keys(), &server.id);
         let call = Invocation::new(
             &scripts::TOKEN_CONSUME,
-            &[
-                keys.token(player),
-                keys.node(&server.id),
-                keys.due(&server.id),
-                keys.due_servers(),
-                keys.held(&server.id),
-            ],
+            &[keys.token(player), keys.node(at), keys.due(at), keys.due_servers(), keys.held(at)],
         )
         .arg(id.as_str())
         .arg(player.as_str())
-        .arg(server.id.as_str())
+        .arg(at.as_str())
         .arg(server.epoch.0)
         .arg(op.as_str())
         .arg(self.options.audit_ms)
