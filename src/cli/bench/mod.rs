@@ -45,7 +45,7 @@ pub(super) struct Options {
     /// Rounds; a figure is the median over them
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
-    /// Measure lines of 1,000, 100,000 and 1,000,000 waiting players instead (about two minutes, 1 GB in the store)
+    /// Measure lines of 1,000, 100,000 and 1,000,000 waiting players instead (takes minutes, and half a GB in the store)
     #[arg(long)]
     queue: bool,
     /// With --queue: leave out the lines above this many

@@ -77,7 +77,7 @@ impl Stage {
         Ok(Membership::new(self.store.clone(), self.trust.clone(), identity, Lease::new(id, LEASE_MS)))
     }
 
-    /// The zone's keys.
+    /// What members of the zone believe.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
