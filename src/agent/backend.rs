@@ -152,7 +152,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     async fn issue(&self, server: &Claimant, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
-        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config.tokens.ttl_ms);
+        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config().tokens.ttl_ms);
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
         metrics::counter!("maitred_places_promised_total").increment(1);

@@ -23,6 +23,7 @@ mod background;
 pub mod config;
 mod core;
 mod dispatch;
+mod live;
 mod proxy;
 mod redeem;
 mod request;

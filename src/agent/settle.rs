@@ -49,7 +49,7 @@ pub(super) fn spawn<I: Inventory>(backend: &Arc<Backend<I>>) {
 
 async fn settle<I: Inventory>(backend: Arc<Backend<I>>) {
     let core = &backend.core;
-    let every = Duration::from_millis(core.config.tokens.reap_interval_ms);
+    let every = Duration::from_millis(core.config().tokens.reap_interval_ms);
     let mut hints = core.token_events.subscribe();
     let mut lease = core.lease.events();
     let mut next = Instant::now() + jitter(every);

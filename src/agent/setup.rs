@@ -18,6 +18,7 @@ use crate::token::{Book, BookOptions};
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, token_events};
+use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
 
@@ -151,7 +152,7 @@ impl Setup {
         let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
         let core = Core {
-            config,
+            live: Live::new(config),
             store,
             trust,
             identity,
