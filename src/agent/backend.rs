@@ -209,7 +209,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// Before leaving: every place that is held goes back, and its token is released.
-    async fn give_up(&self) {
+    pub async fn give_up(&self) {
         let held = self.ledger().give_up();
         let mut tokens = Vec::with_capacity(held.len());
         for (id, player, epoch, place) in held {
@@ -265,10 +265,9 @@ impl<I: Inventory> LoadSource for WithRegions<I> {
 impl<I: Inventory> BackendAgent<I> {
     pub(super) fn start(
         agent: impl FnOnce(Box<dyn LoadSource>) -> Result<Agent>,
-        inventory: I,
+        inventory: Arc<I>,
         load: impl LoadSource,
     ) -> Result<Self> {
-        let inventory = Arc::new(inventory);
         let load = WithRegions { load: Box::new(load), inventory: Arc::clone(&inventory) };
         let agent = agent(Box::new(load))?;
         let backend = Arc::new(Backend {

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -97,6 +98,7 @@ pub(crate) struct Core {
     pub feed: Feed,
     pub condition: Mutex<Condition>,
     pub load: Box<dyn LoadSource>,
+    pub last_load: Mutex<LoadSample>,
     pub beat_now: Notify,
     pub refresh_now: Notify,
     pub hears_beats: bool,
@@ -130,7 +132,7 @@ impl Core {
 
     /// What the next heartbeat says; identity, epoch, number and time are filled in by the membership.
     pub fn record(&self) -> NodeRecord {
-        let LoadSample { players, soft_cap, load } = self.load.sample();
+        let LoadSample { players, soft_cap, load } = self.sample();
         let condition = self.condition();
         let mut labels = self.config().node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
@@ -151,6 +153,17 @@ impl Core {
             labels,
             ..NodeRecord::blank(&self.identity)
         }
+    }
+
+    /// The application's load, or the last one where its code panics: a heartbeat must not end with it.
+    fn sample(&self) -> LoadSample {
+        let sampled = catch_unwind(AssertUnwindSafe(|| self.load.sample()));
+        let mut last = self.last_load.lock().unwrap_or_else(PoisonError::into_inner);
+        match sampled {
+            Ok(sample) => *last = sample,
+            Err(_) => tracing::error!("the application's load source panicked; the last load is published again"),
+        }
+        last.clone()
     }
 
     pub fn condition(&self) -> Condition {

@@ -74,6 +74,10 @@ impl RouterAgent {
         self.book.release_claim(&transfer.token, &self.claimant(), Some(&transfer.claim_op), reason).await
     }
 
+    pub(super) fn live(&self) -> &Live {
+        &self.live
+    }
+
     fn claimant(&self) -> Claimant {
         Claimant { id: self.id.clone(), epoch: Epoch::NONE }
     }

@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -79,7 +79,16 @@ impl Setup {
 
     /// Starts a backend: it joins, beats, listens, reaps, and answers requests for places from `inventory`. Needs a
     /// tokio runtime; waits for nothing.
-    pub fn backend<I: Inventory>(mut self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+    pub fn backend<I: Inventory>(self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+        self.backend_sharing(Arc::new(inventory), load)
+    }
+
+    /// Like [`backend`](Self::backend), with an inventory that outlives the agent.
+    pub fn backend_sharing<I: Inventory>(
+        mut self,
+        inventory: Arc<I>,
+        load: impl LoadSource,
+    ) -> Result<BackendAgent<I>> {
         if self.config.node.role == Role::proxy() {
             self.config.node.role = Role::backend();
         }
@@ -166,6 +175,7 @@ impl Setup {
             feed,
             condition: Mutex::new(Condition { state: NodeState::Ready, accepting }),
             load,
+            last_load: Mutex::default(),
             beat_now: Notify::new(),
             refresh_now: Notify::new(),
             hears_beats,
@@ -180,7 +190,7 @@ impl Setup {
 }
 
 /// The runtime that the caller is in.
-fn runtime() -> Result<Handle> {
+pub(super) fn runtime() -> Result<Handle> {
     Handle::try_current().map_err(|_| Error::OutOfBounds {
         what: "runtime",
         problem: "there is none here; start an agent inside a tokio runtime".to_owned(),
