@@ -68,7 +68,9 @@ impl ConfigSource {
             return Ok(Given::Off(config));
         }
         let is_missing = config.node.id.is_none() || config.store.url.is_none();
-        config.check_enabled().map_err(|error| if is_missing { Unusable::Refused(error) } else { Unusable::Bad(error) })?;
+        config
+            .check_enabled()
+            .map_err(|error| if is_missing { Unusable::Refused(error) } else { Unusable::Bad(error) })?;
         Setup::store_options(&config).map_err(Unusable::Bad)?;
         let keyring = (self.keys)(&config).map_err(Unusable::Refused)?;
         Ok(Given::Ready(config, keyring))

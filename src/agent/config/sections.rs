@@ -65,7 +65,8 @@ pub(super) fn is_hot(section: &str) -> bool {
 
 /// The names of the sections that can, for a message.
 pub(super) fn hot() -> String {
-    let names: Vec<&str> = SECTIONS.iter().filter(|(_, change)| *change == Change::Hot).map(|(name, _)| *name).collect();
+    let names: Vec<&str> =
+        SECTIONS.iter().filter(|(_, change)| *change == Change::Hot).map(|(name, _)| *name).collect();
     names.join(", ")
 }
 

@@ -78,10 +78,17 @@ async fn one(
         }
     };
     let mut switches = Switches::default();
+    let greet = |switches: &mut Switches, version: Option<u64>| {
+        let mut line = ready(agent.lease().id(), agent.lease().epoch(), listen);
+        if let Some(version) = version {
+            line["config"] = version.into();
+        }
+        outputs.tell(&line);
+        switches.tell(agent, outputs);
+    };
     let mut is_ready = agent.lease().is_valid();
     if is_ready {
-        outputs.tell(&ready(agent.lease().id(), agent.lease().epoch(), listen));
-        switches.tell(agent, outputs);
+        greet(&mut switches, *config.borrow_and_update());
     }
     loop {
         // In this order, so that what happened before a stop is told before it.
@@ -90,8 +97,7 @@ async fn one(
             event = lease.recv() => match event {
                 Ok(LeaseEvent::Joined { .. }) => {
                     if !std::mem::replace(&mut is_ready, true) {
-                        outputs.tell(&ready(agent.lease().id(), agent.lease().epoch(), listen));
-                        switches.tell(agent, outputs);
+                        greet(&mut switches, *config.borrow_and_update());
                     }
                 }
                 Ok(event) => outputs.tell(&text(&event)),

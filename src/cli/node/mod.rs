@@ -20,9 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::{
-    Agent, BackendAgent, ConfigSource, Managed, ManagedState, ProxyAgent, Reloaded, RouterAgent,
-};
+use crate::agent::{Agent, BackendAgent, ConfigSource, Managed, ManagedState, ProxyAgent, Reloaded, RouterAgent};
 use crate::error::Error;
 use crate::ids::{Epoch, NodeId, Role};
 use crate::node::LoadSample;
@@ -191,8 +189,12 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let stdout = outputs.add(tokio::io::stdout(), &tasks);
     let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), listen, stop.clone()));
-    let sessions =
-        session::Sessions { duty: Arc::clone(&duty), outputs: outputs.clone(), tasks: tasks.clone(), stop: stop.clone() };
+    let sessions = session::Sessions {
+        duty: Arc::clone(&duty),
+        outputs: outputs.clone(),
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+    };
     sessions.read(tokio::io::stdin(), stdout);
     if let Some(listener) = listener {
         sessions.listen(listener);
