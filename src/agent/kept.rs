@@ -11,7 +11,7 @@ use crate::ids::Epoch;
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus};
-use super::managed::ManagedState;
+use super::managed_state::ManagedState;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
 

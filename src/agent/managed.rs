@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::sleep;
@@ -13,68 +12,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::envelope::{KeyId, Keyring};
 use crate::error::{Error, Result};
-use crate::ids::Epoch;
 
 use super::config::Config;
 use super::kept::Keep;
+use super::managed_state::{ManagedState, Reloaded};
 use super::setup::{Setup, runtime};
 use super::source::{ConfigSource, Given, Unusable};
 
 /// Time between two looks at a config that cannot be used.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
-
-/// How far a managed agent is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-pub enum ManagedState {
-    /// `enabled: false`: no connection, no task of an agent.
-    Off,
-    /// On its way: nothing went wrong so far.
-    Starting,
-    /// Not usable now, and tried again by itself: a config with problems, a store that cannot be reached or refuses, a
-    /// script that could not be loaded, a subscription that was refused, a node id in use, a lease that ran out.
-    Disabled {
-        /// Why, for the operator. Holds no secret and no password.
-        why: String,
-    },
-    /// Not usable until somebody does something.
-    Refused {
-        /// Why, for the operator. Holds no secret and no password.
-        why: String,
-        /// A script does not match its pin: a defect of the build, and no reload mends it. Otherwise the secret is missing
-        /// or short, or node id or store URL are missing, and a reload after that was mended goes on.
-        for_good: bool,
-    },
-    /// Usable.
-    Enabled {
-        /// The epoch of the membership; [`Epoch::NONE`] for a router, which has none.
-        epoch: Epoch,
-    },
-    /// [`Managed::stop`] was called.
-    Stopped,
-}
-
-/// What a reload did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Reloaded {
-    /// Nothing that matters changed.
-    Unchanged,
-    /// The running agent took these sections over without leaving.
-    Swapped {
-        /// Their names in the file.
-        changed: Vec<&'static str>,
-    },
-    /// The agent left, and a new one was started.
-    Restarted {
-        /// The sections that changed; empty where only the secret did.
-        changed: Vec<&'static str>,
-    },
-    /// None ran, and one was started.
-    Started,
-    /// `enabled: false`: the agent left.
-    SwitchedOff,
-}
 
 /// An agent that [`Managed`] can keep: [`BackendAgent`](super::BackendAgent), [`ProxyAgent`](super::ProxyAgent),
 /// [`RouterAgent`](super::RouterAgent), [`Agent`](super::Agent).
@@ -166,8 +112,18 @@ impl<A: Kept> Managed<A> {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         });
-        if let Err(error) = inner.keep() {
-            inner.set_state(ManagedState::Refused { why: error.to_string(), for_good: false });
+        match inner.runtime() {
+            Ok(runtime) => {
+                let first = Arc::clone(&inner);
+                inner.tasks.spawn_on(
+                    async move {
+                        // The error is in the state.
+                        let _ = first.take_turn().await;
+                    },
+                    &runtime,
+                );
+            }
+            Err(error) => inner.set_state(ManagedState::Refused { why: error.to_string(), for_good: false }),
         }
         Self { inner }
     }
@@ -194,7 +150,6 @@ impl<A: Kept> Managed<A> {
     /// Errors with what is wrong with the config, the secret, or the start. An agent that runs then goes on as it was.
     /// Bounded by about 10 s, the time that leaving takes. Cancel safe: a change that began goes on.
     pub async fn reload(&self) -> Result<Reloaded> {
-        self.inner.keep()?;
         self.inner.take_turn().await
     }
 
@@ -244,7 +199,7 @@ impl<A: Kept> Inner<A> {
         });
     }
 
-    /// Starts the task that keeps the agent, once.
+    /// Starts the task that keeps the agent, where none runs. Called inside a turn.
     fn keep(self: &Arc<Self>) -> Result<()> {
         let runtime = self.runtime()?;
         if !self.is_kept.swap(true, Ordering::AcqRel) {
@@ -260,18 +215,26 @@ impl<A: Kept> Inner<A> {
         Ok(())
     }
 
+    /// Follows the agent and looks at the config again, for as long as there is one of them to do.
     async fn run(self: &Arc<Self>) {
-        // The error is in the state.
-        let _ = self.take_turn().await;
         loop {
             let agent = self.agent.load_full();
+            let waits = agent.is_none() && self.is_disabled();
+            if agent.is_none() && !waits {
+                // POL-2: switched off there is no task. Inside a turn, so that a reload starts it again.
+                let _turn = self.turn.lock().await;
+                if self.agent.load().is_none() && !self.is_disabled() {
+                    self.is_kept.store(false, Ordering::Release);
+                    return;
+                }
+                continue;
+            }
             let follow = async {
                 match &agent {
                     Some(agent) => agent.follow(&|state| self.hear(agent, state)).await,
                     None => std::future::pending().await,
                 }
             };
-            let waits = agent.is_none() && matches!(*self.state.borrow(), ManagedState::Disabled { .. });
             tokio::select! {
                 () = self.changed.notified() => {}
                 error = follow => self.give_up(error).await,
@@ -280,6 +243,10 @@ impl<A: Kept> Inner<A> {
                 }
             }
         }
+    }
+
+    fn is_disabled(&self) -> bool {
+        matches!(*self.state.borrow(), ManagedState::Disabled { .. })
     }
 
     /// The agent says how it is. One that was replaced meanwhile says nothing any more.
@@ -302,13 +269,24 @@ impl<A: Kept> Inner<A> {
     async fn take_turn(self: &Arc<Self>) -> Result<Reloaded> {
         let inner = Arc::clone(self);
         let turn = self.tasks.spawn_on(async move { inner.change().await }, &self.runtime()?);
-        turn.await.unwrap_or_else(|error| {
-            let error = broken(&error);
-            if self.agent.load().is_none() {
-                self.set_state(ManagedState::Disabled { why: error.to_string() });
+        match turn.await {
+            Ok(done) => done,
+            Err(error) => {
+                let error = broken(&error);
+                let _turn = self.turn.lock().await;
+                if self.agent.load().is_none() {
+                    self.fail(ManagedState::Disabled { why: error.to_string() })?;
+                }
+                Err(error)
             }
-            Err(error)
-        })
+        }
+    }
+
+    /// Nothing runs, and this is why.
+    fn fail(self: &Arc<Self>, state: ManagedState) -> Result<()> {
+        self.set_state(state);
+        self.changed.notify_one();
+        self.keep()
     }
 
     async fn change(self: &Arc<Self>) -> Result<Reloaded> {
@@ -340,8 +318,7 @@ impl<A: Kept> Inner<A> {
                     }
                 };
                 if agent.is_none() {
-                    self.set_state(state);
-                    self.changed.notify_one();
+                    self.fail(state)?;
                 }
                 return Err(error);
             }
@@ -366,7 +343,7 @@ impl<A: Kept> Inner<A> {
         Ok(Reloaded::Restarted { changed })
     }
 
-    fn begin(&self, turn: &mut Turn, config: Config, keyring: Keyring) -> Result<()> {
+    fn begin(self: &Arc<Self>, turn: &mut Turn, config: Config, keyring: Keyring) -> Result<()> {
         let kids = keyring.accepted_kids();
         let started = Setup::with_keyring(config.clone(), keyring).and_then(&self.wiring);
         match started {
@@ -376,11 +353,16 @@ impl<A: Kept> Inner<A> {
                 // Told also where it was the state before: there is another agent to ask.
                 self.state.send_replace(ManagedState::Starting);
                 self.changed.notify_one();
-                Ok(())
+                self.keep()
             }
             Err(error) => {
-                self.set_state(ManagedState::Disabled { why: error.to_string() });
-                self.changed.notify_one();
+                let why = error.to_string();
+                if let Error::PinMismatch { .. } = error {
+                    turn.over = Some(error.clone());
+                    self.fail(ManagedState::Refused { why, for_good: true })?;
+                } else {
+                    self.fail(ManagedState::Disabled { why })?;
+                }
                 Err(error)
             }
         }

@@ -28,6 +28,7 @@ mod dispatch;
 mod kept;
 mod live;
 mod managed;
+mod managed_state;
 mod proxy;
 mod redeem;
 mod request;
@@ -40,7 +41,8 @@ mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
-pub use managed::{Kept, Managed, ManagedState, Reloaded};
+pub use managed::{Kept, Managed};
+pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};
 pub use redeem::{RedeemRefusal, Redeemed};
 pub use request::{Outcome, Reason, Refusal, Request, Source, Transfer};

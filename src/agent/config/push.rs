@@ -151,7 +151,8 @@ mod tests {
         assert_eq!(push.keys(), ["dispatch.maxRetries", "triggers.join", "texts.lost"]);
         assert_eq!(push.left_out(), ["enabled", "zone", "store.url"]);
         let text = r#"{"dispatch":{"maxRetries":5},"texts":{"lost":"a \"b\"\nü"},"triggers":{"join":true}}"#;
-        assert_eq!(push.text(), text);
+        let pushed: Json = serde_json::from_str(push.text()).expect("JSON");
+        assert_eq!(pushed, serde_json::from_str::<Json>(text).expect("JSON"));
 
         let mut host = Config { enabled: true, ..Config::default() };
         host.dispatch.cooldown_ms = 77;
