@@ -34,7 +34,8 @@ SIGHUP reads the config file again, where --config names one. What can change wh
 texts) is taken over at once; for anything else the node leaves and joins again. A file with problems changes nothing. \
 The line is {\"event\":\"reloaded\",\"outcome\":\"swapped|restarted|started|switched_off|unchanged\",\"changed\":[…]} or \
 {\"event\":\"reload_refused\",\"problems\":[…]}. A file that says enabled: true at the start can switch the node off and \
-on again. Options go before the file at each reload.";
+on again. Options go before the file at each reload. {\"event\":\"config\",\"version\":…} says which pushed config is in force \
+from then on, null for the file alone; one that is in force at the start stands in the line that says ready.";
 
 /// Options of `maitred node`.
 #[derive(Debug, Args)]
