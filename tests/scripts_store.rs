@@ -125,7 +125,7 @@ fn beat(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
     for text in ["ready", "1", "0", "3", "200", "{}", "[]", "{}", "sig", "60000"] {
         call = call.arg(text);
     }
-    call.arg(keys.node_events()).arg("row").arg("").arg("").arg("")
+    call.arg(keys.node_events()).arg("row").arg("").arg("").arg("").arg("")
 }
 
 fn leave(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {

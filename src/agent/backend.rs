@@ -152,7 +152,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     async fn issue(&self, server: &Claimant, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
-        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config.tokens.ttl_ms);
+        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config().tokens.ttl_ms);
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
         metrics::counter!("maitred_places_promised_total").increment(1);
@@ -209,7 +209,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// Before leaving: every place that is held goes back, and its token is released.
-    async fn give_up(&self) {
+    pub async fn give_up(&self) {
         let held = self.ledger().give_up();
         let mut tokens = Vec::with_capacity(held.len());
         for (id, player, epoch, place) in held {
@@ -265,10 +265,9 @@ impl<I: Inventory> LoadSource for WithRegions<I> {
 impl<I: Inventory> BackendAgent<I> {
     pub(super) fn start(
         agent: impl FnOnce(Box<dyn LoadSource>) -> Result<Agent>,
-        inventory: I,
+        inventory: Arc<I>,
         load: impl LoadSource,
     ) -> Result<Self> {
-        let inventory = Arc::new(inventory);
         let load = WithRegions { load: Box::new(load), inventory: Arc::clone(&inventory) };
         let agent = agent(Box::new(load))?;
         let backend = Arc::new(Backend {

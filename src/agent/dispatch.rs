@@ -12,6 +12,7 @@ use crate::store::boot_ms;
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
+use super::config::Config;
 use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
@@ -35,6 +36,8 @@ enum Step {
 pub(super) struct Dispatch {
     proxy: Arc<Proxy>,
     request: Request,
+    /// As it was in force when the request began.
+    config: Arc<Config>,
     asked: Vec<NodeId>,
     /// The operation of every claim of this dispatch: what tells its claims from those of another dispatch of this proxy.
     claim_op: OperationId,
@@ -47,7 +50,8 @@ pub(super) struct Dispatch {
 impl Dispatch {
     pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Outcome {
         let core = &proxy.core;
-        if !request.source.is_on(&core.config.triggers) {
+        let config = core.config();
+        if !request.source.is_on(&config.triggers) {
             return Outcome::Refused(proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"));
         }
         let cancelled = core.stop.child_token();
@@ -56,6 +60,7 @@ impl Dispatch {
         let mut dispatch = Self {
             proxy: Arc::clone(proxy),
             request,
+            config,
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
             claim_op,
@@ -98,7 +103,7 @@ impl Dispatch {
         }
         // A reopened token keeps its place although no backend has a free one to answer a request with.
         let asked = Some(&self.request);
-        let (player, op, texts) = (&self.request.player, &self.claim_op, &core.config.texts);
+        let (player, op, texts) = (&self.request.player, &self.claim_op, &self.config.texts);
         let claiming = Some(&mut self.claiming);
         match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
@@ -119,7 +124,7 @@ impl Dispatch {
             cooling: proxy.cooldowns().is_cooling(id, now),
         };
         let ranking =
-            rank(&snapshot, &self.request.ask, &core.identity.id, core.config.dispatch.stale_after_ms, standing);
+            rank(&snapshot, &self.request.ask, &core.identity.id, self.config.dispatch.stale_after_ms, standing);
         if ranking.picks.is_empty() {
             let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
             return Err((
@@ -128,7 +133,7 @@ impl Dispatch {
             ));
         }
         let mut said = Vec::new();
-        for (pick, attempt) in ranking.picks.iter().take(core.config.dispatch.max_retries + 1).zip(1_u32..) {
+        for (pick, attempt) in ranking.picks.iter().take(self.config.dispatch.max_retries + 1).zip(1_u32..) {
             match self.attempt(pick, attempt, claimant).await {
                 Step::Done(transfer) => return Ok(transfer),
                 Step::Stop(reason, why) => return Err((reason, why)),
@@ -137,7 +142,7 @@ impl Dispatch {
                     said.push(format!("{}: {why}", pick.node.id));
                     if cool {
                         let now = boot_ms();
-                        proxy.cooldowns().start(&pick.node.id, now + core.config.dispatch.cooldown_ms, now);
+                        proxy.cooldowns().start(&pick.node.id, now + self.config.dispatch.cooldown_ms, now);
                     }
                 }
             }
@@ -186,7 +191,7 @@ impl Dispatch {
     /// The question to one backend, and its answer.
     async fn ask(&mut self, pick: &Pick, attempt: u32) -> Result<PlaceAnswer, Step> {
         let core = Arc::clone(&self.proxy.core);
-        let timeout_ms = core.config.dispatch.attempt_timeout_ms;
+        let timeout_ms = self.config.dispatch.attempt_timeout_ms;
         let body = PlaceRequest {
             player: self.request.player.clone(),
             request: self.request.id.clone(),

@@ -11,6 +11,8 @@
 //! ```
 //!
 //! - [`config`] reads `network.yml`.
+//! - [`Managed`]: keeps one of the agents below for an application that must not go down with it: starts it from a
+//!   [`ConfigSource`], tries again, reloads. What an application that runs for long wants.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
@@ -23,20 +25,28 @@ mod background;
 pub mod config;
 mod core;
 mod dispatch;
+mod kept;
+mod live;
+mod managed;
+mod managed_state;
 mod proxy;
 mod redeem;
 mod request;
 mod router;
 mod settle;
 mod setup;
+mod source;
 mod take;
 mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
+pub use managed::{Kept, Managed};
+pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};
 pub use redeem::{RedeemRefusal, Redeemed};
 pub use request::{Outcome, Reason, Refusal, Request, Source, Transfer};
 pub use router::RouterAgent;
 pub use setup::Setup;
+pub use source::ConfigSource;
 pub use wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};

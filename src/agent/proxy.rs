@@ -57,7 +57,7 @@ impl Proxy {
     }
 
     pub fn refusal(&self, reason: Reason, detail: impl Into<String>) -> Refusal {
-        Refusal::new(reason, &self.core.config.texts, detail)
+        Refusal::new(reason, &self.core.config().texts, detail)
     }
 
     /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
@@ -99,7 +99,7 @@ impl Proxy {
     ) {
         let proxy = Arc::clone(self);
         let cancelling = async move {
-            let give_up = Instant::now() + Duration::from_millis(proxy.core.config.tokens.ttl_ms);
+            let give_up = Instant::now() + Duration::from_millis(proxy.core.config().tokens.ttl_ms);
             loop {
                 let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await;
                 match outcome {
@@ -168,7 +168,7 @@ impl ProxyAgent {
     pub(super) fn new(agent: Agent) -> Self {
         let core = agent.core();
         tracing::info!(
-            node = %core.identity.id, zone = %core.config.zone, store = %core.store.options().url,
+            node = %core.identity.id, zone = %core.config().zone, store = %core.store.options().url,
             "proxy as a participant: it joins, beats, selects and dispatches"
         );
         let proxy = Proxy {
@@ -274,8 +274,8 @@ impl ProxyAgent {
             Ok(claimant) => {
                 let op = OperationId::fresh();
                 let mut claiming = Claiming::new(&self.proxy, &op);
-                let texts = &core.config.texts;
-                take(&core.book, &core.trust, &claimant, player, None, &op, texts, Some(&mut claiming)).await
+                let config = core.config();
+                take(&core.book, &core.trust, &claimant, player, None, &op, &config.texts, Some(&mut claiming)).await
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod config_cmd;
+mod config_push;
 mod context;
 mod demo;
 mod doctor;
@@ -54,7 +55,7 @@ enum Command {
     Tokens(tokens::Options),
     /// List, verify, load or pin the scripts
     Scripts(scripts::Options),
-    /// Check a config file or write a commented default
+    /// Check a config file, write a commented default, push a config to every running node
     Config(config_cmd::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::{Class, Result};
 use crate::ids::{Epoch, NodeId, Region, Role, ServiceName};
 use crate::node::roster::{self, Roster};
-use crate::node::{Control, ControlEntry, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState};
+use crate::node::{CONFIG, Control, ControlEntry, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState};
 use crate::store::{Key, Store, Trust};
 
 use super::Failure;
@@ -22,7 +22,7 @@ a roster whose row is no more: it stopped without saying goodbye.
 
 With --json one object: zone, as_of (store ms), kill (the fleet's switch: on, by, at), nodes (id, role, addr, liveness, \
 age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, services, \
-build, labels, epoch, seq, sent_at, load), gone (id, role, last_beat_at, age_ms), not_believed (count, reasons, rows), \
+build, config (the version of the pushed config it runs with, null where its file alone is in force), labels, epoch, seq, sent_at, load), gone (id, role, last_beat_at, age_ms), not_believed (count, reasons, rows), \
 control_not_believed. With --watch one such line a round.";
 
 /// Options of this command.
@@ -107,6 +107,8 @@ struct NodeLine {
     draining: bool,
     services: Vec<ServiceName>,
     build: Option<String>,
+    /// The version of the pushed config that it runs with.
+    config: Option<u64>,
     labels: BTreeMap<String, String>,
     epoch: Epoch,
     seq: u64,
@@ -181,6 +183,7 @@ impl Look {
             draining: control.is_draining(&record.id),
             regions: record.load.regions.clone(),
             build: record.labels.get("build").cloned(),
+            config: record.labels.get(CONFIG).and_then(|version| version.parse().ok()),
             id: record.id,
             role: record.role,
             addr: record.addr,
@@ -224,7 +227,7 @@ impl NodeLine {
         if flags.is_empty() { ("-".to_owned(), Tone::Dim) } else { (flags.join(", "), tone) }
     }
 
-    fn cells(&self) -> [(String, Tone); 12] {
+    fn cells(&self) -> [(String, Tone); 13] {
         let live = match self.liveness {
             Liveness::Online => Tone::Good,
             Liveness::Suspect => Tone::Warn,
@@ -250,6 +253,7 @@ impl NodeLine {
             (self.state.to_string(), state),
             (players, if full { Tone::Warn } else { Tone::Plain }),
             self.flags(),
+            self.config.map_or(("file".to_owned(), Tone::Dim), |version| (version.to_string(), Tone::Plain)),
             (list(regions), Tone::Plain),
             (list(services), Tone::Dim),
             (self.build.clone().unwrap_or_else(|| "-".to_owned()), Tone::Dim),
@@ -287,8 +291,8 @@ impl Picture {
 
     fn grid(&self) -> Grid {
         let mut grid = Grid::new(&[
-            "NODE", "ROLE", "ADDR", "LIVE", "BEAT", "STATE", "PLAYERS", "FLAGS", "REGIONS", "SERVICES", "BUILD",
-            "EPOCH",
+            "NODE", "ROLE", "ADDR", "LIVE", "BEAT", "STATE", "PLAYERS", "FLAGS", "CONFIG", "REGIONS", "SERVICES",
+            "BUILD", "EPOCH",
         ])
         .optional(4);
         for node in &self.nodes {
@@ -302,7 +306,7 @@ impl Picture {
                 ("gone".to_owned(), Tone::Bad),
                 (view::ago(gone.age_ms), Tone::Bad),
             ];
-            cells.resize(12, ("-".to_owned(), Tone::Dim));
+            cells.resize(13, ("-".to_owned(), Tone::Dim));
             grid.row(cells);
         }
         grid

@@ -11,13 +11,22 @@ use crate::store::{Invocation, Store, Trust, scripts};
 
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
+/// The config that an operator pushed (POL-5): its value is a text of `agent::config`, empty where it was withdrawn.
+pub const CONFIG: &str = "config";
+/// How much of the end of the `config` entry tells a beat whether it changed: the signature stands there, and the whole
+/// would make every beat as long as the config.
+const CONFIG_TAIL_BYTES: usize = 64;
+/// Where entries come from, in the audit.
+const SOURCE: &str = "control";
+/// What an error shows of a value.
+const SHOWN_CHARS: usize = 64;
 /// Tries of a control write against other writers and the clock.
 const PUT_TRIES: usize = 8;
 
 /// One control entry as it stands in the store: JSON text in the hash `control`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlEntry {
-    /// `on` or `off` for switches.
+    /// `on` or `off` for switches, a text for the config.
     pub value: String,
     /// Grows with every write.
     pub version: u64,
@@ -75,11 +84,17 @@ impl Control {
             let known = seen.entry(name.clone()).or_default();
             if known.bytes != *bytes {
                 known.bytes.clone_from(bytes);
-                if let Some(entry) = verified(trust, name, bytes)
-                    && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
-                {
-                    known.in_force = Some(entry);
-                    taken += 1;
+                let Some(entry) = verified(trust, name, bytes) else { continue };
+                match known.in_force.as_ref().map(|last| last.version) {
+                    Some(last) if entry.version < last => {
+                        trust.audit().drop(AuditReason::OlderControl, SOURCE, name);
+                    }
+                    // The one in force, back after it was taken away by hand.
+                    Some(last) if entry.version == last => {}
+                    _ => {
+                        known.in_force = Some(entry);
+                        taken += 1;
+                    }
                 }
             }
         }
@@ -110,6 +125,13 @@ impl Control {
             Some(known) => KillArg { bytes: known.bytes.clone(), on: is_on(known) },
             None => KillArg { bytes: Vec::new(), on: false },
         }
+    }
+
+    /// The end of the `config` entry as it was last seen: what a beat compares.
+    pub(super) fn config_tail(&self) -> Vec<u8> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = seen.get(CONFIG).map_or(&[][..], |known| &known.bytes);
+        bytes.get(bytes.len().saturating_sub(CONFIG_TAIL_BYTES)..).unwrap_or_default().to_vec()
     }
 
     /// True where the switch `name` is on.
@@ -187,7 +209,8 @@ impl Control {
                 _ => return Err(answer.unexpected()),
             }
             if let Some(standing) = self.entry(name).filter(|standing| standing.version > last) {
-                return Err(Error::Overtaken { name: name.to_owned(), value: standing.value, by: standing.by });
+                let value = standing.value.chars().take(SHOWN_CHARS).collect();
+                return Err(Error::Overtaken { name: name.to_owned(), value, by: standing.by });
             }
         }
         Err(Error::Unreachable { during: "writing control", reason: "the entry changed at every try".to_owned() })
@@ -241,19 +264,18 @@ fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u6
 }
 
 fn verified(trust: &Trust, name: &str, bytes: &[u8]) -> Option<ControlEntry> {
-    let source = "control";
     let Ok(entry) = serde_json::from_slice::<ControlEntry>(bytes) else {
-        trust.audit().drop(AuditReason::ForgedControl, source, name);
+        trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
         return None;
     };
     if entry.v != SCHEMA_VERSION {
-        trust.audit().drop(AuditReason::SchemaVersion, source, name);
+        trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
         return None;
     }
     let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
     let fields = [name, &entry.value, &version, &entry.by, &at, &v];
     if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
-        trust.audit().drop(AuditReason::ForgedControl, source, name);
+        trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
         return None;
     }
     Some(entry)

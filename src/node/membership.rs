@@ -238,6 +238,7 @@ impl Membership {
             .arg(&control.kill_arg(KILL).bytes)
             .arg(&control.kill_arg(&kill_name(id)).bytes)
             .arg(&control.kill_arg(&drain_name(id)).bytes)
+            .arg(control.config_tail().as_slice())
     }
 
     /// Leaves: the row and the roster entry go at once and everyone hears it. Safe to repeat. A process that was

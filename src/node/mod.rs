@@ -1,10 +1,10 @@
 //! Nodes: who is on duty, and what each one says of itself.
 //!
 //! Keys: `node:<id>` (the row, its TTL is the lease), `nodes:<role>` (rosters), `roles`, `epochs` (the last epoch given
-//! to an id), `control` (kill switch and drain entries).
+//! to an id), `control` (kill switch, drain and config entries).
 //!
 //! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
-//! - [`Control`]: the kill switch and drain entries, as last verified.
+//! - [`Control`]: the kill switch, drain and config entries, as last verified.
 //! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
 //! - [`Membership`]: join, beat, leave.
 //! - [`Directory`]: this node's view of the others, and [`Liveness`], the judgement of a beat's age.
@@ -22,7 +22,7 @@ mod record;
 pub mod roster;
 mod view;
 
-pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
+pub use control::{CONFIG, Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};

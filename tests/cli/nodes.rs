@@ -32,8 +32,8 @@ async fn nod_14_nodes_are_shown_with_what_they_publish() {
     let ran = scene.run(&["nodes"]).code(0);
     let cells = ran.cells("b1");
     assert_eq!(cells[1..4], ["backend", "b1.example:25565", "online"], "{cells:?}");
-    assert_eq!(cells[5..11], ["ready", "42/100", "-", "arena:3 lobby", "places", "7.1"], "{cells:?}");
-    assert_eq!(cells[11], owner.epoch.to_string());
+    assert_eq!(cells[5..12], ["ready", "42/100", "-", "file", "arena:3 lobby", "places", "7.1"], "{cells:?}");
+    assert_eq!(cells[12], owner.epoch.to_string());
     assert_eq!(ran.cells("p1")[1], "proxy");
     ran.shows(&["zone eu: 2 nodes, 2 online; 42 players on backends with room for 100"]);
 
@@ -143,7 +143,7 @@ async fn cli_1_control_characters_in_a_row_are_shown_and_not_sent() {
     record.labels = [("build".to_owned(), "\u{1b}[2J\u{9b}x\n".to_owned())].into();
     scene.join(record).await;
     let ran = scene.run(&["nodes"]).code(0);
-    assert_eq!(ran.cells("s1")[10], "\\u{1b}[2J\\u{9b}x\\n");
+    assert_eq!(ran.cells("s1")[11], "\\u{1b}[2J\\u{9b}x\\n");
 }
 
 #[tokio::test]

@@ -40,5 +40,8 @@ pub async fn beat(store: &Store, epoch: u64, incarnation: &str, seq: u64, player
     for arg in ["p1", "proxy", &epoch, incarnation, &seq, &sent_at, "ready", "1", "1", players, "0", "{}", "[]", "{}"] {
         call = call.arg(arg);
     }
-    store.run(&call.arg("sig").arg(LONG_MS).arg(keys.node_events()).arg("row").arg("").arg("").arg("")).await.unwrap()
+    store
+        .run(&call.arg("sig").arg(LONG_MS).arg(keys.node_events()).arg("row").arg("").arg("").arg("").arg(""))
+        .await
+        .unwrap()
 }

@@ -87,7 +87,7 @@ impl Node {
         Ready(&scripts::NODE_JOIN, keys, args)
     }
 
-    pub fn beat(&self, seq: u64, players: u64, control: [&str; 3]) -> Ready {
+    pub fn beat(&self, seq: u64, players: u64, control: [&str; 4]) -> Ready {
         let keys =
             keys([format!("node:{}", self.id), format!("nodes:{}", self.role), "roles".into(), "control".into()]);
         let (epoch, sent_at) = (self.epoch.to_string(), signed_at(self.sent_at));

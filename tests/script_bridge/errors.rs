@@ -24,7 +24,7 @@ fn writing_calls(now: u64) -> Vec<Case> {
     };
     vec![
         case(vec![], proxy.join(0, "", "proxy")),
-        case(joined(), proxy.beat(1, 3, ["", "", ""])),
+        case(joined(), proxy.beat(1, 3, [""; 4])),
         case(joined(), proxy.leave()),
         seeded(joined(), &[["ZADD", "nodes:proxy", "1000", "p9"]], remove("proxy", 0, &["p9"])),
         seeded(joined(), &[["HSET", "epochs", "p9", "1 1"]], forget(0, &["proxy", "backend"], &[("p9", "1 1")])),

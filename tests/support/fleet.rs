@@ -195,6 +195,11 @@ impl Node {
         signal::send(&mut self.child, Signal::CONT);
     }
 
+    /// Tells the process that its config changed (SIGHUP).
+    pub fn sighup(&mut self) {
+        signal::send(&mut self.child, Signal::HUP);
+    }
+
     /// Asks the process to end (SIGTERM), waits for it and hands back how it ended.
     pub fn sigterm(&mut self) -> ExitStatus {
         signal::send(&mut self.child, Signal::TERM);

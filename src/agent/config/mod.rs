@@ -8,6 +8,17 @@
 //! No problem line repeats a text value of the file: a password may stand in the wrong place. Only numbers and
 //! name-like keys are shown.
 //!
+//! # What comes into force without a restart
+//!
+//! | sections | a reload of the file | a push through the store ([`Push`]) |
+//! |---|---|---|
+//! | `dispatch`, `triggers`, `texts` | at once, for requests that begin later | goes before the file, key by key |
+//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages` | the agent leaves and starts anew | refused: they stay with each host |
+//!
+//! The table in `sections` decides.
+//!
+//! # The file
+//!
 //! - An empty file is a valid config that is switched off (POL-2). So is a section without keys.
 //! - Texts that look like numbers have to be quoted (`id: "17"`), numbers must not be; flags are `true` or `false`.
 //! - Anchors, aliases and merge keys are refused, so a file cannot unfold into a bigger one; so is a second document.
@@ -27,7 +38,9 @@ mod check;
 mod load;
 mod model;
 mod problem;
+mod push;
 mod schema;
+mod sections;
 mod url;
 mod walk;
 mod yaml;
@@ -37,4 +50,5 @@ pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
     TextsConfig, TokensConfig, TriggersConfig,
 };
+pub use push::{PUSH_MAX_BYTES, Push};
 pub use url::SecretUrl;

@@ -11,7 +11,7 @@ use super::yaml::{Node, Value};
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
-    /// The values of the file over the defaults.
+    /// The values of the file over those it started from.
     pub config: Config,
     /// Where each key that the file gives has its value.
     pub places: BTreeMap<&'static str, Place>,
@@ -20,9 +20,14 @@ pub(super) struct Walked {
     pub problems: Vec<Problem>,
 }
 
-/// Walks the whole tree.
+/// Walks the whole tree, over the defaults.
 pub(super) fn walk(root: &Node) -> Walked {
-    let mut walked = Walked::default();
+    walk_over(Config::default(), root)
+}
+
+/// Walks the whole tree; what it does not give stays as it is in `config`.
+pub(super) fn walk_over(config: Config, root: &Node) -> Walked {
+    let mut walked = Walked { config, ..Walked::default() };
     walked.section("", root);
     walked
 }

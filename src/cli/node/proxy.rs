@@ -3,13 +3,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Outcome, ProxyAgent, Request, Setup, Transfer};
-use crate::error::Result;
+use crate::agent::{ConfigSource, Managed, Outcome, ProxyAgent, Request, Transfer};
 use crate::ids::{Player, RequestId, ServiceName};
 use crate::node::LoadSample;
 use crate::token::{CancelOutcome, ReleaseOutcome};
 
-use super::backend::{set_load, status};
+use super::backend::{absent, set_load, status};
 use super::line::{Line, error, request};
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
@@ -17,7 +16,7 @@ const REMEMBERED: usize = 16_384;
 
 /// A proxy behind JSON lines.
 pub(super) struct Duty {
-    proxy: ProxyAgent,
+    managed: Managed<ProxyAgent>,
     load: Arc<Mutex<LoadSample>>,
     recent: Mutex<Recent>,
 }
@@ -44,55 +43,58 @@ impl Recent {
 }
 
 impl Duty {
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(source: ConfigSource) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
-        let proxy = setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
-        Ok(Self { proxy, load, recent: Mutex::default() })
+        let managed = Managed::start(source, move |setup| {
+            let sample = Arc::clone(&sample);
+            setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        });
+        Self { managed, load, recent: Mutex::default() }
     }
 
-    pub fn agent(&self) -> &Agent {
-        self.proxy.agent()
-    }
-
-    pub async fn leave(&self) {
-        self.proxy.leave().await;
+    pub fn managed(&self) -> &Managed<ProxyAgent> {
+        &self.managed
     }
 
     pub async fn answer(&self, line: Line) -> Value {
+        let line = match line {
+            Line::Load { id, players, soft_cap, load } => {
+                set_load(&self.load, players, soft_cap, *load);
+                return json!({ "id": id, "outcome": "ok" });
+            }
+            line => line,
+        };
+        let Some(proxy) = self.managed.agent() else { return absent(line.id(), &self.managed) };
         match line {
             Line::Dispatch { id, player, region, server, source } => {
-                self.dispatch(&id, request(player, region, server, source)).await
+                self.dispatch(&proxy, &id, request(player, region, server, source)).await
             }
-            Line::Take { id, player } => self.take(&id, &player).await,
-            Line::Cancel { id, player, request } => self.cancel(id.as_deref(), &player, &request).await,
+            Line::Take { id, player } => self.take(&proxy, &id, &player).await,
+            Line::Cancel { id, player, request } => self.cancel(&proxy, id.as_deref(), &player, &request).await,
             Line::Release { id, player, request, reason } => {
                 let reason = reason.as_deref().unwrap_or("not_moved");
-                self.release(id.as_deref(), &player, &request, reason).await
+                self.release(&proxy, id.as_deref(), &player, &request, reason).await
             }
-            Line::Find { id, player } => match self.proxy.find(&player).await {
+            Line::Find { id, player } => match proxy.find(&player).await {
                 Ok(Some(row)) => json!({ "id": id, "outcome": "found", "token": row }),
                 Ok(None) => json!({ "id": id, "outcome": "none", "player": player }),
                 Err(why) => error(id.as_deref(), &why),
             },
-            Line::Load { id, players, soft_cap, load } => {
-                set_load(&self.load, players, soft_cap, *load);
-                json!({ "id": id, "outcome": "ok" })
-            }
-            Line::Status { id } => status(self.agent(), id.as_deref()),
+            Line::Status { id } => status(proxy.agent(), id.as_deref()),
             other => other.not_here("a proxy"),
         }
     }
 
-    async fn dispatch(&self, id: &str, request: Request) -> Value {
+    async fn dispatch(&self, proxy: &ProxyAgent, id: &str, request: Request) -> Value {
         let player = request.player.clone();
         self.recent().remember(&player, id, request.id.clone());
-        let outcome = self.proxy.dispatch(request).await;
+        let outcome = proxy.dispatch(request).await;
         self.moved(id, &player, outcome)
     }
 
-    async fn take(&self, id: &str, player: &Player) -> Value {
-        let outcome = self.proxy.take(player).await;
+    async fn take(&self, proxy: &ProxyAgent, id: &str, player: &Player) -> Value {
+        let outcome = proxy.take(player).await;
         if let Outcome::Transfer(transfer) = &outcome {
             self.recent().remember(player, id, transfer.request.clone());
         }
@@ -118,11 +120,11 @@ impl Duty {
         self.recent().requests.get(&(player.clone(), request.to_owned())).cloned()
     }
 
-    async fn cancel(&self, id: Option<&str>, player: &Player, request: &str) -> Value {
+    async fn cancel(&self, proxy: &ProxyAgent, id: Option<&str>, player: &Player, request: &str) -> Value {
         let Some((request_id, _)) = self.known(player, request) else {
             return json!({ "id": id, "outcome": "error", "error": "no such dispatch of the player" });
         };
-        match self.proxy.cancel(player, &request_id).await {
+        match proxy.cancel(player, &request_id).await {
             Ok(outcome) => {
                 let word = match outcome {
                     CancelOutcome::Marked | CancelOutcome::Released => "cancelled",
@@ -135,14 +137,21 @@ impl Duty {
         }
     }
 
-    async fn release(&self, id: Option<&str>, player: &Player, request: &str, reason: &str) -> Value {
+    async fn release(
+        &self,
+        proxy: &ProxyAgent,
+        id: Option<&str>,
+        player: &Player,
+        request: &str,
+        reason: &str,
+    ) -> Value {
         let Some((_, Some(transfer))) = self.known(player, request) else {
             return json!({ "id": id, "outcome": "error", "error": "no such transfer of the player" });
         };
         if ServiceName::new(reason).is_err() {
             return json!({ "id": id, "outcome": "error", "error": "reason is no word of A-Z a-z 0-9 . _ -" });
         }
-        match self.proxy.failed(&transfer, reason).await {
+        match proxy.failed(&transfer, reason).await {
             Ok(outcome) => json!({ "id": id, "outcome": released(&outcome), "player": player, "request": request }),
             Err(why) => error(id, &why),
         }
