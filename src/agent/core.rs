@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
-use crate::node::{Control, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState};
+use crate::node::{Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState};
 use crate::store::{Feed, FeedItem, Store, Trust};
 use crate::token::{Book, Claimant, TokenEvent};
 
@@ -124,9 +124,14 @@ impl Core {
         let mut labels = self.config.node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
         labels.entry("platform".to_owned()).or_insert_with(|| std::env::consts::OS.to_owned());
+        let drain = self.control.drain(&self.identity.id);
+        let accepting = condition.accepting && drain.is_none();
+        if let Some(drain) = drain {
+            labels.insert(DRAINING_LABEL.to_owned(), drain.by);
+        }
         NodeRecord {
             state: condition.state,
-            accepting: condition.accepting,
+            accepting,
             kill: self.control.is_killed(&self.identity.id),
             players,
             soft_cap,

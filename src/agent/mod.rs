@@ -20,9 +20,11 @@
 
 mod backend;
 mod background;
+mod charge;
 pub mod config;
 mod core;
 mod dispatch;
+mod drain;
 mod proxy;
 mod redeem;
 mod request;

@@ -11,6 +11,10 @@ use crate::store::{Invocation, Store, Trust, scripts};
 
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
+/// What the name of each drain entry starts with.
+pub const DRAIN_PREFIX: &str = "drain:";
+/// The label of a node's own row by which it shows that it heard of its drain; its text is who drains it.
+pub const DRAINING_LABEL: &str = "draining";
 /// Tries of a control write against other writers and the clock.
 const PUT_TRIES: usize = 8;
 
@@ -29,6 +33,13 @@ pub struct ControlEntry {
     pub v: u32,
     /// Signature over name, value, version, by, at and v.
     pub sig: String,
+}
+
+impl ControlEntry {
+    /// True for a switch that is on.
+    pub fn is_on(&self) -> bool {
+        self.value == "on"
+    }
 }
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
@@ -125,6 +136,11 @@ impl Control {
     /// True where an operator drains `id`.
     pub fn is_draining(&self, id: &NodeId) -> bool {
         self.is_on(&drain_name(id))
+    }
+
+    /// The entry by which an operator drains `id`: who, and since when.
+    pub fn drain(&self, id: &NodeId) -> Option<ControlEntry> {
+        self.entry(&drain_name(id)).filter(ControlEntry::is_on)
     }
 
     /// Every entry in force, by name.
@@ -226,11 +242,11 @@ pub fn kill_name(id: &NodeId) -> String {
 
 /// The name of a node's drain entry.
 pub fn drain_name(id: &NodeId) -> String {
-    format!("drain:{id}")
+    format!("{DRAIN_PREFIX}{id}")
 }
 
 fn is_on(seen: &Seen) -> bool {
-    seen.in_force.as_ref().is_some_and(|entry| entry.value == "on")
+    seen.in_force.as_ref().is_some_and(ControlEntry::is_on)
 }
 
 fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {

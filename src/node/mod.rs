@@ -22,7 +22,7 @@ mod record;
 pub mod roster;
 mod view;
 
-pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
+pub use control::{Control, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};

@@ -35,7 +35,7 @@ pub struct Config {
     pub triggers: TriggersConfig,
     /// Cooldowns and limits a player, shared by all proxies (POL-6), at most 64. Those named `command`, `join`, `event`
     /// and `other` are charged by the dispatches of that source; others are the application's own
-    /// ([`ProxyAgent::take_limit`](crate::agent::ProxyAgent::take_limit)).
+    /// ([`Agent::take_limit`](crate::agent::Agent::take_limit)).
     pub limits: BTreeMap<LimitName, Limit>,
     /// Nodes that are expected beside those that are discovered (NOD-12), at most 256. A node's own id may be among them.
     pub peers: BTreeMap<NodeId, PeerConfig>,
