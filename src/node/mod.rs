@@ -15,6 +15,7 @@
 
 mod control;
 mod directory;
+mod expected;
 mod lease;
 mod liveness;
 mod membership;
