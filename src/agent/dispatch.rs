@@ -7,12 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId};
-use crate::select::{Exclusion, Pick, Standing, rank};
+use crate::node::{DRAINING_LABEL, Snapshot};
+use crate::select::{Ask, Exclusion, Pick, Ranking, Standing, rank};
 use crate::store::boot_ms;
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
 use super::charge::Charge;
+use super::core::Core;
 use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
@@ -129,11 +131,8 @@ impl Dispatch {
         let ranking =
             rank(&snapshot, &self.request.ask, &core.identity.id, core.config.dispatch.stale_after_ms, standing);
         if ranking.picks.is_empty() {
-            if let Some(named) = &self.request.ask.server
-                && ranking.excluded.contains(&(named.clone(), Exclusion::Draining))
-            {
-                let by = core.control.drain(named).map(|drain| format!(" by {}", drain.by)).unwrap_or_default();
-                return Err((Reason::Draining, format!("{named} is drained{by}")));
+            if let Some(by) = drained_by(core, &snapshot, &self.request.ask, &ranking) {
+                return Err((Reason::Draining, format!("the server is drained by {by}")));
             }
             let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
             return Err((
@@ -281,6 +280,18 @@ impl Dispatch {
         }
         !self.exposed
     }
+}
+
+/// Who drains the server that was asked for by name, where that is why it was left out. Its row says so as well, to a
+/// proxy that has not heard of the entry.
+fn drained_by(core: &Core, snapshot: &Snapshot, ask: &Ask, ranking: &Ranking) -> Option<String> {
+    let named = ask.server.as_ref()?;
+    let (_, why) = ranking.excluded.iter().find(|(id, _)| id == named)?;
+    if !matches!(why, Exclusion::Draining | Exclusion::NotAccepting) {
+        return None;
+    }
+    let row = || snapshot.get(named)?.record.labels.get(DRAINING_LABEL).cloned();
+    core.control.drain(named).map(|entry| entry.by).or_else(row)
 }
 
 impl Drop for Dispatch {

@@ -250,8 +250,8 @@ impl NodeLine {
             let heard = if self.drain_heard { "" } else { ", not heard yet" };
             flags.push(format!("drained by {} {} ago{heard}", view::plain(&drain.by), view::ago(drain.age_ms)));
         }
-        // Only backends are asked for places, and a drained one takes nobody anyway.
-        if self.role == Role::backend() && !self.accepting && !self.draining {
+        // Only backends are asked for places, and one that heard of its drain takes nobody for that reason.
+        if self.role == Role::backend() && !self.accepting && !self.drain_heard {
             flags.push("not accepting".to_owned());
         }
         let tone = if self.killed || self.kill_heard { Tone::Bad } else { Tone::Warn };
