@@ -21,7 +21,8 @@ use super::view::{self, Grid, Tone};
 const JSON_HELP: &str = "\
 Liveness goes by the age of the last beat on the store's clock and the directory limits of the config. Nodes that the \
 config expects (`peers`) are `connecting` where they were never seen, and `offline` where they were or once they are \
-watched for as long as a silent node is given. `gone` is an id on a roster whose row is no more: it stopped without saying goodbye.
+watched for as long as a silent node is given. `gone` is an id on a roster whose row is no more: it stopped without \
+saying goodbye.
 
 With --json one object: zone, as_of (store ms), kill (the fleet's switch: on, by, at), nodes (id, role, addr, liveness, \
 age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, drain (by, at) \
@@ -246,9 +247,13 @@ impl NodeLine {
             (false, true) => flags.push("kill lifted, not heard yet".to_owned()),
             (false, false) => {}
         }
-        if let Some(drain) = &self.drain {
-            let heard = if self.drain_heard { "" } else { ", not heard yet" };
-            flags.push(format!("drained by {} {} ago{heard}", view::plain(&drain.by), view::ago(drain.age_ms)));
+        match (&self.drain, self.drain_heard) {
+            (Some(drain), heard) => {
+                let heard = if heard { "" } else { ", not heard yet" };
+                flags.push(format!("drained by {} {} ago{heard}", view::plain(&drain.by), view::ago(drain.age_ms)));
+            }
+            (None, true) => flags.push("drain lifted, not heard yet".to_owned()),
+            (None, false) => {}
         }
         // Only backends are asked for places, and one that heard of its drain takes nobody for that reason.
         if self.role == Role::backend() && !self.accepting && !self.drain_heard {

@@ -28,7 +28,10 @@ fn name(text: &str) -> LimitName {
 
 fn limited(mut config: Config, limits: &[(&str, Limit)]) -> Config {
     config.limits = limits.iter().map(|(text, limit)| (name(text), *limit)).collect();
-    // A busy machine is no reason to lose a request.
+    // A busy machine is no reason to lose a request, or a lease.
+    config.heartbeat.interval_ms = 5_000;
+    (config.directory.suspect_ms, config.directory.offline_ms) = (12_000, 17_500);
+    config.dispatch.stale_after_ms = 15_000;
     config.dispatch.attempt_timeout_ms = 15_000;
     config.store.operation_timeout_ms = 15_000;
     config
@@ -36,6 +39,13 @@ fn limited(mut config: Config, limits: &[(&str, Limit)]) -> Config {
 
 fn label(script: &Script) -> String {
     format!("EVALSHA {}", script.pinned())
+}
+
+/// Loses so many replies, each with its connection and whatever else is under way on it.
+fn lose(wire: &FaultProxy, script: &Script, replies: usize) {
+    for _ in 0..replies {
+        wire.drop_next_reply_of(&label(script), Action::Cut);
+    }
 }
 
 /// Four proxies with these limits, each behind a wire of its own.
@@ -63,7 +73,7 @@ async fn pol_6_four_proxies_and_a_thousand_tries_let_exactly_the_allowed_number_
     let limit = Limit::new(ALLOWED, HOUR_MS, ALLOWED).expect("valid");
     let (proxies, wires) = proxies(&store, &[("duel", limit)]).await;
     for wire in &wires {
-        wire.drop_replies_of(&label(&scripts::LIMIT_TAKE), 15, Action::Cut);
+        lose(wire, &scripts::LIMIT_TAKE, 8);
     }
     let tries = (0..TRIES).map(|n| {
         let proxy = Arc::clone(&proxies[n % PROXIES]);
@@ -107,13 +117,13 @@ async fn pol_6_a_thousand_requests_of_fifty_players_at_four_proxies_get_one_plac
     let store = TestStore::start();
     let shelf = Shelf::new(1_000, 1_000);
     let cooldown = Limit::cooldown(HOUR_MS).expect("valid");
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
     let (proxies, wires) = proxies(&store, &[("command", cooldown)]).await;
     for proxy in &proxies {
         sees(proxy, &[&b1]).await;
     }
     for wire in &wires {
-        wire.drop_replies_of(&label(&scripts::LIMIT_TAKE), 5, Action::Cut);
+        lose(wire, &scripts::LIMIT_TAKE, 4);
     }
     let tries = (0..TRIES).map(|n| {
         let proxy = Arc::clone(&proxies[n / PLAYERS % PROXIES]);
@@ -168,7 +178,7 @@ async fn pol_6_a_request_that_was_never_served_costs_nothing() {
 
     // A request that its application gave up is refunded in the background.
     let shelf = Shelf::new(10, 10);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
     for proxy in &proxies {
         sees(proxy, &[&b1]).await;
     }
@@ -198,7 +208,7 @@ async fn pol_6_a_limit_adds_one_call_to_the_bill_and_a_store_that_is_away_costs_
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
     let shelf = Shelf::new(10, 10);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
     let mut patient =
         limited(config("p1", "proxy", &wire.url()), &[("command", Limit::cooldown(HOUR_MS).expect("valid"))]);
     patient.store.operation_timeout_ms = 600;
@@ -213,7 +223,7 @@ async fn pol_6_a_limit_adds_one_call_to_the_bill_and_a_store_that_is_away_costs_
     assert_eq!(paid.get("EVALSHA"), Some(&2), "with the claim: {paid:?}");
 
     // The charge has its effect, and its reply is lost until the request is given up.
-    wire.drop_replies_of(&label(&scripts::LIMIT_TAKE), 1_000, Action::Cut);
+    lose(&wire, &scripts::LIMIT_TAKE, 200);
     let down = refused(&p1, Request::new(player("carol"))).await;
     assert!(matches!(down.reason, Reason::StoreDown), "{down:?}");
     wire.pass();
