@@ -133,6 +133,10 @@ text_id!(
     Region, "region", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
+    /// A limit on what one player may do.
+    LimitName, "limit", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
+);
+text_id!(
     /// The subject of a token or ticket: an opaque text, usually a UUID.
     Player, "player", "1 to 128 bytes without blanks or control characters", is_subject
 );

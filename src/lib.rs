@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
+//! | [`limit`] | cooldowns and limits a player, shared by all proxies |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
 //! | [`node`] | heartbeats, leases, the view of the others, kill switch |
@@ -72,6 +73,7 @@ pub mod cli;
 pub mod envelope;
 pub mod error;
 pub mod ids;
+pub mod limit;
 pub mod message;
 pub mod node;
 pub mod select;

@@ -1,6 +1,8 @@
 //! The config (POL-1, the default of POL-2, the part of STO-12 that is about it). When one of these fails, operators get
 //! a config that is not what they wrote, no hint where it is wrong, or their store's password in a log.
 
+#[path = "config/tables.rs"]
+mod tables;
 #[path = "config/whole.rs"]
 mod whole;
 
@@ -70,6 +72,8 @@ const TEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("texts.killSwitch", "512 bytes", &["\"\"", "off"], &[]),
     ("texts.lost", "512 bytes", &["\"\"", "gone"], &[]),
     ("texts.storeDown", "512 bytes", &["\"\"", "down"], &[]),
+    ("texts.limited", "512 bytes", &["\"\"", "\"wait {seconds}\""], &[]),
+    ("texts.draining", "512 bytes", &["\"\"", "emptied"], &[]),
 ];
 
 /// Longest value of texts that are bounded by their length only, and the key.
@@ -84,12 +88,14 @@ const LENGTHS: &[(&str, usize)] = &[
     ("texts.killSwitch", 512),
     ("texts.lost", 512),
     ("texts.storeDown", 512),
+    ("texts.limited", 512),
+    ("texts.draining", 512),
 ];
 
 fn all_paths() -> BTreeSet<&'static str> {
     let numbers = NUMBERS.iter().map(|(path, ..)| *path);
     let texts = TEXTS.iter().map(|(path, ..)| *path);
-    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels"]).collect()
+    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels", "limits", "peers"]).collect()
 }
 
 /// A file that gives one key.

@@ -18,6 +18,8 @@ mod errors;
 mod header;
 #[path = "script_bridge/interpreter.rs"]
 mod interpreter;
+#[path = "script_bridge/limits.rs"]
+mod limits;
 #[path = "script_bridge/nodes.rs"]
 mod nodes;
 #[path = "script_bridge/reply.rs"]

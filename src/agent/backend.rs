@@ -16,6 +16,7 @@ use crate::store::{Store, boot_ms};
 use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 
 use super::core::{Agent, Core, LoadSource};
+use super::drain;
 use super::settle;
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
@@ -72,6 +73,17 @@ pub enum BackendEvent {
         /// Why.
         reason: String,
     },
+    /// An operator drains the node: it gets no new players and keeps those it has. Also told at the start of a process
+    /// whose node is drained.
+    Draining {
+        /// Who.
+        by: String,
+        /// Since when, in store ms.
+        #[serde(rename = "at")]
+        at_ms: u64,
+    },
+    /// The drain is over.
+    Undrained,
 }
 
 /// The players with a token of an earlier epoch that was open when this process got its epoch.
@@ -128,6 +140,9 @@ impl<I: Inventory> Backend<I> {
         }
         if self.core.control.is_killed(&self.core.identity.id) {
             return Err(refuse(NoPlaceCode::KillSwitch, "the kill switch is on"));
+        }
+        if let Some(drain) = self.core.control.drain(&self.core.identity.id) {
+            return Err(refuse(NoPlaceCode::Draining, &format!("the backend is drained by {}", drain.by)));
         }
         let server = self.core.acting().map_err(|error| refuse(NoPlaceCode::LeaseLost, &error.to_string()))?;
         let Some(Offer { place, payload }) = self.inventory.reserve(&request).await else {
@@ -291,6 +306,7 @@ impl<I: Inventory> BackendAgent<I> {
             agent.services().register(PLACES, handler)?
         };
         settle::spawn(&backend);
+        drain::spawn(&backend);
         Ok(Self { agent, backend, _places: places })
     }
 

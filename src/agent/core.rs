@@ -13,7 +13,9 @@ use tokio_util::task::TaskTracker;
 use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
-use crate::node::{CONFIG, Control, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState};
+use crate::node::{
+    CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState,
+};
 use crate::store::{Feed, FeedItem, Store, Trust};
 use crate::token::{Book, Claimant, TokenEvent};
 
@@ -142,9 +144,14 @@ impl Core {
         if let Some(version) = self.live.pushed() {
             labels.insert(CONFIG.to_owned(), version.to_string());
         }
+        let drain = self.control.drain(&self.identity.id);
+        let accepting = condition.accepting && drain.is_none();
+        if let Some(drain) = drain {
+            labels.insert(DRAINING_LABEL.to_owned(), drain.by);
+        }
         NodeRecord {
             state: condition.state,
-            accepting: condition.accepting,
+            accepting,
             kill: self.control.is_killed(&self.identity.id),
             players,
             soft_cap,

@@ -7,12 +7,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId};
-use crate::select::{Pick, Standing, rank};
+use crate::node::{DRAINING_LABEL, Snapshot};
+use crate::select::{Ask, Exclusion, Pick, Ranking, Standing, rank};
 use crate::store::boot_ms;
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
+use super::charge::Charge;
 use super::config::Config;
+use super::core::Core;
 use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
@@ -42,6 +45,7 @@ pub(super) struct Dispatch {
     /// The operation of every claim of this dispatch: what tells its claims from those of another dispatch of this proxy.
     claim_op: OperationId,
     claiming: Claiming,
+    charge: Charge,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -63,6 +67,7 @@ impl Dispatch {
             config,
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
+            charge: Charge::new(proxy),
             claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
@@ -74,6 +79,7 @@ impl Dispatch {
                 Ok(transfer) => {
                     dispatch.exposed = false;
                     dispatch.claiming.settled();
+                    dispatch.charge.served();
                     return Outcome::Transfer(transfer);
                 }
                 Err(end) => end,
@@ -82,18 +88,22 @@ impl Dispatch {
         let settled = dispatch.give_up().await;
         // Nobody is told that the servers are full where they could not be asked.
         let reason = if reason == Reason::Refused && !settled { Reason::StoreDown } else { reason };
-        Outcome::Refused(proxy.refusal(reason, detail))
+        if reason != Reason::StoreDown {
+            dispatch.charge.refund().await;
+        }
+        Outcome::Refused(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
     }
 
-    /// The whole way: the backends, then the place that the player may have already.
+    /// The whole way: the limit of its source, the backends, then the place that the player may have already.
     async fn walk(&mut self) -> Result<Box<Transfer>, (Reason, String)> {
         let core = Arc::clone(&self.proxy.core);
         if core.control.is_killed(&core.identity.id) {
             return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
         }
         let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
+        self.charge.take(&self.request).await?;
         let end = match self.ask_around(&claimant).await {
-            Err((reason @ (Reason::NoCandidate | Reason::Refused), detail)) => (reason, detail),
+            Err((reason @ (Reason::NoCandidate | Reason::Refused | Reason::Draining), detail)) => (reason, detail),
             other => return other,
         };
         // A token of this request may stand although its backend does not know it yet: nobody could redeem it.
@@ -126,6 +136,9 @@ impl Dispatch {
         let ranking =
             rank(&snapshot, &self.request.ask, &core.identity.id, self.config.dispatch.stale_after_ms, standing);
         if ranking.picks.is_empty() {
+            if let Some(by) = drained_by(core, &snapshot, &self.request.ask, &ranking) {
+                return Err((Reason::Draining, format!("the server is drained by {by}")));
+            }
             let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
             return Err((
                 Reason::NoCandidate,
@@ -205,9 +218,9 @@ impl Dispatch {
         let target = format!("{}:{PLACES}", pick.node.id);
         let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
         if let Err(Error::Callee { code, .. }) = &answer
-            && NoPlaceCode::read(code) == NoPlaceCode::KillSwitch
+            && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)
         {
-            // The backend heard of the switch first.
+            // The backend heard of the switch, or of its drain, first.
             if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
                 tracing::debug!(%error, "could not read the control entries");
             }
@@ -224,9 +237,14 @@ impl Dispatch {
                 NoPlaceCode::KillSwitch if core.control.is_killed(&core.identity.id) => {
                     Step::Stop(Reason::KillSwitch, message.clone())
                 }
+                NoPlaceCode::Draining if self.request.ask.server.is_some() => {
+                    Step::Stop(Reason::Draining, message.clone())
+                }
                 // A switch ends all at once, and whom it stops is left out as long as it is on. Or the request is further on
                 // at another backend, by a message that came late.
-                NoPlaceCode::KillSwitch | NoPlaceCode::Attempt => Step::Next { cool: false, why: message.clone() },
+                NoPlaceCode::KillSwitch | NoPlaceCode::Draining | NoPlaceCode::Attempt => {
+                    Step::Next { cool: false, why: message.clone() }
+                }
                 _ => Step::Next { cool: true, why: format!("{code}: {message}") },
             }
         })
@@ -267,6 +285,18 @@ impl Dispatch {
         }
         !self.exposed
     }
+}
+
+/// Who drains the server that was asked for by name, where that is why it was left out. Its row says so as well, to a
+/// proxy that has not heard of the entry.
+fn drained_by(core: &Core, snapshot: &Snapshot, ask: &Ask, ranking: &Ranking) -> Option<String> {
+    let named = ask.server.as_ref()?;
+    let (_, why) = ranking.excluded.iter().find(|(id, _)| id == named)?;
+    if !matches!(why, Exclusion::Draining | Exclusion::NotAccepting) {
+        return None;
+    }
+    let row = || snapshot.get(named)?.record.labels.get(DRAINING_LABEL).cloned();
+    core.control.drain(named).map(|entry| entry.by).or_else(row)
 }
 
 impl Drop for Dispatch {

@@ -22,9 +22,11 @@
 
 mod backend;
 mod background;
+mod charge;
 pub mod config;
 mod core;
 mod dispatch;
+mod drain;
 mod kept;
 mod live;
 mod managed;

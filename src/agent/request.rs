@@ -26,6 +26,16 @@ pub enum Source {
 }
 
 impl Source {
+    /// Its name in the config: of its trigger, and of the limit that its requests are charged against.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Join => "join",
+            Self::Event => "event",
+            Self::Other => "other",
+        }
+    }
+
     pub(super) fn is_on(self, triggers: &TriggersConfig) -> bool {
         match self {
             Self::Command => triggers.command,
@@ -139,6 +149,10 @@ pub enum Reason {
     NotMoved,
     /// The player has no live token.
     NoToken,
+    /// The player asked more often than the limit of the source lets through (POL-6).
+    Limited,
+    /// An operator drains the server that was asked for by name (NOD-13).
+    Draining,
 }
 
 impl Reason {
@@ -155,6 +169,8 @@ impl Reason {
             Self::StoreDown => "store_down",
             Self::NotMoved => "not_moved",
             Self::NoToken => "no_token",
+            Self::Limited => "limited",
+            Self::Draining => "draining",
         }
     }
 
@@ -166,6 +182,8 @@ impl Reason {
             Self::KillSwitch => "killSwitch",
             Self::Lost => "lost",
             Self::LeaseLost | Self::StoreDown => "storeDown",
+            Self::Limited => "limited",
+            Self::Draining => "draining",
         }
     }
 
@@ -175,6 +193,8 @@ impl Reason {
             "killSwitch" => &texts.kill_switch,
             "lost" => &texts.lost,
             "storeDown" => &texts.store_down,
+            "limited" => &texts.limited,
+            "draining" => &texts.draining,
             _ => &texts.refused,
         }
     }
@@ -195,11 +215,23 @@ pub struct Refusal {
     pub message: String,
     /// For the operator: what each backend said, or the error.
     pub detail: String,
+    /// For [`Reason::Limited`]: a request in so many ms is let through, if no other one comes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
     pub(super) fn new(reason: Reason, texts: &TextsConfig, detail: impl Into<String>) -> Self {
-        Self { reason, message: reason.text(texts).to_owned(), detail: detail.into() }
+        Self { reason, message: reason.text(texts).to_owned(), detail: detail.into(), retry_after_ms: None }
+    }
+
+    /// With the time after which to ask again, also in the text.
+    pub(super) fn retry_after(mut self, wait_ms: Option<u64>) -> Self {
+        if let Some(wait_ms) = wait_ms {
+            self.message = self.message.replace("{seconds}", &wait_ms.div_ceil(1_000).to_string());
+            self.retry_after_ms = Some(wait_ms);
+        }
+        self
     }
 }
 

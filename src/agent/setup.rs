@@ -151,6 +151,12 @@ impl Setup {
             DirectoryOptions { limits, roles },
             hears_beats.then(|| feed.clone()),
         );
+        let peers = config.peers.iter();
+        directory.expect(peers.map(|(id, peer)| Identity {
+            id: id.clone(),
+            role: peer.role.clone(),
+            addr: peer.addr.clone(),
+        }));
         let services = Services::new();
         let options = MessageOptions {
             max_body_bytes: config.messages.max_body_bytes,

@@ -9,9 +9,11 @@ mod context;
 mod demo;
 mod doctor;
 mod doubt;
+mod drain;
 mod kill;
 mod node;
 mod nodes;
+mod peers;
 mod private_store;
 mod reap;
 mod scripts;
@@ -59,6 +61,10 @@ enum Command {
     Config(config_cmd::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),
+    /// Give a node no new players, while it keeps those it has
+    Drain(drain::Drain),
+    /// End a node's drain
+    Undrain(drain::Undrain),
     /// Look for what is wrong with the store, its rights and its data
     Doctor(doctor::Options),
     /// Measure, with the floor of the same run beside each figure
@@ -161,6 +167,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
+        Command::Drain(options) => drain::drain(&context, options).await,
+        Command::Undrain(options) => drain::undrain(&context, options).await,
         Command::Doctor(options) => doctor::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
     };

@@ -20,6 +20,10 @@ const CONFIG_TAIL_BYTES: usize = 64;
 const SOURCE: &str = "control";
 /// What an error shows of a value.
 const SHOWN_CHARS: usize = 64;
+/// What the name of each drain entry starts with.
+pub const DRAIN_PREFIX: &str = "drain:";
+/// The label of a node's own row by which it shows that it heard of its drain; its text is who drains it.
+pub const DRAINING_LABEL: &str = "draining";
 /// Tries of a control write against other writers and the clock.
 const PUT_TRIES: usize = 8;
 
@@ -38,6 +42,13 @@ pub struct ControlEntry {
     pub v: u32,
     /// Signature over name, value, version, by, at and v.
     pub sig: String,
+}
+
+impl ControlEntry {
+    /// True for a switch that is on.
+    pub fn is_on(&self) -> bool {
+        self.value == "on"
+    }
 }
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
@@ -149,6 +160,11 @@ impl Control {
         self.is_on(&drain_name(id))
     }
 
+    /// The entry by which an operator drains `id`: who, and since when.
+    pub fn drain(&self, id: &NodeId) -> Option<ControlEntry> {
+        self.entry(&drain_name(id)).filter(ControlEntry::is_on)
+    }
+
     /// Every entry in force, by name.
     pub fn entries(&self) -> Vec<(String, ControlEntry)> {
         let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
@@ -249,11 +265,11 @@ pub fn kill_name(id: &NodeId) -> String {
 
 /// The name of a node's drain entry.
 pub fn drain_name(id: &NodeId) -> String {
-    format!("drain:{id}")
+    format!("{DRAIN_PREFIX}{id}")
 }
 
 fn is_on(seen: &Seen) -> bool {
-    seen.in_force.as_ref().is_some_and(|entry| entry.value == "on")
+    seen.in_force.as_ref().is_some_and(ControlEntry::is_on)
 }
 
 fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {

@@ -10,7 +10,7 @@ use crate::ids::{Epoch, NodeId, Role, ServiceName};
 use crate::store::{Feed, Store, Trust, boot_ms};
 
 use super::liveness::{Liveness, LivenessLimits};
-use super::record::NodeRecord;
+use super::record::{Identity, NodeRecord};
 use super::roster::{rosters, rows_of};
 use super::view::{DirectoryEvent, NodeView, ServiceRef, Snapshot, View};
 
@@ -71,6 +71,16 @@ impl Directory {
         let inner =
             Inner { store, trust, options, view, contact: Mutex::new(contact), cached: RwLock::new(None), events };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Expects `peers` (NOD-12), and no others but those it discovers; roles that it does not keep in view are left out.
+    /// They are shown as [`Liveness::Connecting`] until a row of theirs is seen, and as offline once they were waited for
+    /// as long as a silent node is: that is told once. A node whose row is there is what the row says.
+    pub fn expect(&self, peers: impl IntoIterator<Item = Identity>) {
+        let roles = self.inner.options.roles.as_ref();
+        let kept = |peer: &Identity| roles.is_none_or(|roles| roles.contains(&peer.role));
+        self.view().expect(peers.into_iter().filter(kept));
+        self.changed();
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
@@ -268,9 +278,11 @@ impl Directory {
     /// Judges the ages anew and tells what changed. Cheap; meant to be called a few times a second.
     pub fn age(&self) {
         let (now, stale) = self.as_of();
-        if stale && self.contact().feed.is_some() {
+        let contact = self.contact();
+        if stale && (contact.feed.is_some() || contact.read_boot_ms == 0) {
             return;
         }
+        drop(contact);
         let events = self.view().age(now);
         self.changed();
         self.tell(events);
@@ -316,14 +328,16 @@ impl Directory {
     /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view that does not
     /// hear the node's beats reads its row once.
     ///
-    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`], [`Error::NodeRemoved`].
+    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`] (also for a node that is expected and
+    /// was not seen), [`Error::NodeRemoved`].
     pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
         if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
             return Ok(view.record);
         }
         // Heartbeats of roles that are left out are not heard.
         let heard = self.contact().feed.is_some() && self.inner.options.roles.is_none();
-        if !heard || self.look(id).is_none() {
+        // A node that is only expected may be there since a moment ago.
+        if !heard || self.view().get(id).is_none() {
             self.read_one(id).await?;
         }
         // A row that was just read is judged as of now, not as of the last read of all.
@@ -333,7 +347,7 @@ impl Directory {
             Some(view) => match view.liveness {
                 Liveness::Online => Ok(view.record),
                 Liveness::Suspect => Err(Error::NodeSuspect(id.clone())),
-                Liveness::Offline => Err(Error::NodeOffline(id.clone())),
+                Liveness::Connecting | Liveness::Offline => Err(Error::NodeOffline(id.clone())),
                 Liveness::Removed => Err(Error::NodeRemoved(id.clone())),
             },
         }

@@ -15,6 +15,7 @@
 
 mod control;
 mod directory;
+mod expected;
 mod lease;
 mod liveness;
 mod membership;
@@ -22,7 +23,7 @@ mod record;
 pub mod roster;
 mod view;
 
-pub use control::{CONFIG, Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
+pub use control::{CONFIG, Control, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};

@@ -80,6 +80,11 @@ impl Keys {
         self.key("due", "")
     }
 
+    /// `limit:<name>:<player>`: hash, what a player owes a limit. `subject` is `<name>:<player>`.
+    pub fn limit<'a>(&'a self, subject: &'a str) -> Key<'a> {
+        self.key("limit:", subject)
+    }
+
     /// `events:node`: channel of beats, leaves and removals.
     pub fn node_events(&self) -> Key<'_> {
         self.key("events:node", "")

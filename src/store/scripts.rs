@@ -123,6 +123,10 @@ scripts! {
     TOKEN_CANCEL = "token/cancel" answers ["CANCELLED", "RELEASED", "LOST", "LANDED", "NEED"];
     /// Expires, reopens and heals tokens that are due.
     TOKEN_REAP = "token/reap" answers ["REAPED"];
+    /// Charges an operation of a player against a limit.
+    LIMIT_TAKE = "limit/take" answers ["ALLOWED", "DENIED"];
+    /// Takes a charge back.
+    LIMIT_REFUND = "limit/refund" answers ["REFUNDED", "NONE"];
 }
 
 /// Compares every script with its pin; the first mismatch is the error.

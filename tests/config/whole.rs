@@ -95,7 +95,7 @@ fn pol_1_every_value_reaches_its_own_field() {
         dispatch: { maxRetries: 10, attemptTimeoutMs: 311, cooldownMs: 312, staleAfterMs: 313 }\n\
         messages: { maxBodyBytes: 314, maxConcurrent: 315, callTimeoutMs: 316 }\n\
         triggers: { command: false, join: true, event: true, other: false }\n\
-        texts: { noCandidate: t1, refused: t2, killSwitch: t3, lost: t4, storeDown: t5 }\n";
+        texts: { noCandidate: t1, refused: t2, killSwitch: t3, lost: t4, storeDown: t5, limited: t6, draining: t7 }\n";
     let seen = format!("{:?}", Config::from_yaml(text).expect(text));
     for part in [
         "enabled: true, zone: \"eu\"",
@@ -108,7 +108,7 @@ fn pol_1_every_value_reaches_its_own_field() {
         "max_retries: 10, attempt_timeout_ms: 311, cooldown_ms: 312, stale_after_ms: 313",
         "max_body_bytes: 314, max_concurrent: 315, call_timeout_ms: 316",
         "command: false, join: true, event: true, other: false",
-        "no_candidate: \"t1\", refused: \"t2\", kill_switch: \"t3\", lost: \"t4\", store_down: \"t5\"",
+        "no_candidate: \"t1\", refused: \"t2\", kill_switch: \"t3\", lost: \"t4\", store_down: \"t5\", limited: \"t6\", draining: \"t7\"",
     ] {
         assert!(seen.contains(part), "{part} is not in {seen}");
     }

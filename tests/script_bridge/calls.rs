@@ -250,3 +250,17 @@ pub fn reap(server: &str, dry: bool, tokens: &[(&str, &str)]) -> Ready {
     args.extend(tokens.iter().flat_map(|(player, claimant)| [(*player).to_owned(), (*claimant).to_owned()]));
     Ready(&scripts::TOKEN_REAP, all, args)
 }
+
+fn limit_key() -> Vec<String> {
+    keys(["limit:command:alice".into()])
+}
+
+/// `interval_ms` is what one operation stands for.
+pub fn take(op: &str, interval_ms: u64, burst: u64) -> Ready {
+    let args = texts([op, &(interval_ms * 1_000).to_string(), &burst.to_string(), "75000"]);
+    Ready(&scripts::LIMIT_TAKE, limit_key(), args)
+}
+
+pub fn refund(op: &str, interval_ms: u64) -> Ready {
+    Ready(&scripts::LIMIT_REFUND, limit_key(), texts([op, &(interval_ms * 1_000).to_string()]))
+}

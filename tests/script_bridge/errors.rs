@@ -1,6 +1,6 @@
 //! STO-7: an error that ends a script leaves the store as it was.
 
-use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, remove};
+use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, refund, remove, take};
 use super::twin::Twin;
 
 /// A call that writes, and what has to be in the store for it.
@@ -39,6 +39,8 @@ fn writing_calls(now: u64) -> Vec<Case> {
             &[["HSET", "token:alice", "expires_at", "1000"], ["ZADD", "due:b1", "1000", "alice"]],
             reap("b1", false, &[("alice", "p1")]),
         ),
+        case(vec![], take("op1", 60_000, 1)),
+        case(vec![take("op1", 60_000, 1)], refund("op1", 60_000)),
     ]
 }
 

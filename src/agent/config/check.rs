@@ -44,6 +44,7 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
             one(fits(text), format!("does not fit ({} bytes)", text.len()))
         }
         Slot::Labels => labels(key.path, config),
+        Slot::Table { check, .. } => check(config),
     }
 }
 

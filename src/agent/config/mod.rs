@@ -35,20 +35,23 @@
 //! ```
 
 mod check;
+mod limits;
 mod load;
 mod model;
+mod peers;
 mod problem;
 mod push;
 mod schema;
 mod sections;
+mod table;
 mod url;
 mod walk;
 mod yaml;
 
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
-    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
-    TextsConfig, TokensConfig, TriggersConfig,
+    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, SecurityConfig,
+    StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
 };
 pub use push::{PUSH_MAX_BYTES, Push};
 pub use url::SecretUrl;

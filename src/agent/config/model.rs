@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::url::SecretUrl;
-use crate::ids::{NodeId, Role, Zone};
+use crate::ids::{LimitName, NodeId, Role, Zone};
+use crate::limit::Limit;
 
 /// The whole config. `Debug` shows no password. The default is valid and switched off.
 ///
@@ -32,6 +33,12 @@ pub struct Config {
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
     pub triggers: TriggersConfig,
+    /// Cooldowns and limits a player, shared by all proxies (POL-6), at most 64. Those named `command`, `join`, `event`
+    /// and `other` are charged by the dispatches of that source; others are the application's own
+    /// ([`Agent::take_limit`](crate::agent::Agent::take_limit)).
+    pub limits: BTreeMap<LimitName, Limit>,
+    /// Nodes that are expected beside those that are discovered (NOD-12), at most 256. A node's own id may be among them.
+    pub peers: BTreeMap<NodeId, PeerConfig>,
     /// What a player reads.
     pub texts: TextsConfig,
 }
@@ -146,6 +153,15 @@ pub struct TriggersConfig {
     pub other: bool,
 }
 
+/// One node of `peers`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// What it is for.
+    pub role: Role,
+    /// `host:port` that players are sent to, 1 to 255 bytes.
+    pub addr: String,
+}
+
 /// `texts`: what a player reads, up to 512 bytes each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextsConfig {
@@ -159,6 +175,10 @@ pub struct TextsConfig {
     pub lost: String,
     /// The store cannot be reached.
     pub store_down: String,
+    /// A limit was met; `{seconds}` in it becomes how long to wait, in whole seconds.
+    pub limited: String,
+    /// The server that was asked for takes nobody any more, because an operator drains it.
+    pub draining: String,
 }
 
 impl Default for NodeConfig {
@@ -228,6 +248,8 @@ impl Default for TextsConfig {
             kill_switch: "Moving between servers is switched off at the moment.".to_owned(),
             lost: "Your place is no longer reserved. Please try again.".to_owned(),
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),
+            limited: "Please wait {seconds} seconds before you try again.".to_owned(),
+            draining: "That server is being emptied. Please choose another one.".to_owned(),
         }
     }
 }

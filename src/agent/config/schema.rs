@@ -2,7 +2,10 @@
 //! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
 
 use super::model::Config;
+use super::problem::Problem;
 use super::url::SecretUrl;
+use super::yaml::Node;
+use super::{limits, peers};
 use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
 
 /// Most labels of a node.
@@ -49,6 +52,12 @@ pub(super) enum Slot {
         set: fn(&mut Config, &str) -> bool,
     },
     Labels,
+    /// A mapping of the operator's own names, which a file of its own reads and checks.
+    Table {
+        allowed: &'static str,
+        read: fn(&mut Config, &Node) -> Vec<Problem>,
+        check: fn(&Config) -> Vec<(String, String)>,
+    },
 }
 
 impl Key {
@@ -59,6 +68,7 @@ impl Key {
             Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
             Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
             Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
+            Slot::Table { allowed, .. } => (*allowed).to_owned(),
             Slot::Labels => format!(
                 "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
                  texts of at most {LABEL_MAX_BYTES} bytes without control characters"
@@ -160,11 +170,15 @@ pub(super) static KEYS: &[Key] = &[
     key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
     key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
     key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
+    key("limits", Slot::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
+    key("peers", Slot::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),
     key("texts.killSwitch", player_text(|c| &mut c.texts.kill_switch)),
     key("texts.lost", player_text(|c| &mut c.texts.lost)),
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
+    key("texts.limited", player_text(|c| &mut c.texts.limited)),
+    key("texts.draining", player_text(|c| &mut c.texts.draining)),
 ];
 
 const STORE_URL_ALLOWED: &str = "redis://[user:password@]host[:port][/db] or unix:///path[?db=n], without blanks, or \"\" where MAITRED_STORE gives it";
@@ -231,7 +245,8 @@ fn is_variable(text: &str) -> bool {
         && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-fn is_addr(text: &str) -> bool {
+/// True for an address that players can be sent to.
+pub(super) fn is_addr(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let host_fits = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),

@@ -56,6 +56,9 @@ sections! {
     "messages" messages Anew;
     "triggers" triggers Hot;
     "texts" texts Hot;
+    "limits" limits Hot;
+    // The directory is made with it.
+    "peers" peers Anew;
 }
 
 /// True where the section can change while an agent runs.

@@ -83,6 +83,13 @@ impl Walked {
         if let Some(place) = node.place {
             self.places.insert(key.path, place);
         }
+        if let Slot::Table { read, .. } = &key.slot {
+            let found = read(&mut self.config, node);
+            if !found.is_empty() {
+                self.bad.insert(key.path);
+            }
+            return self.problems.extend(found);
+        }
         if let Err(what) = self.assign(key, node) {
             self.bad.insert(key.path);
             self.problem(key.path, node.place, what, key.allowed());
@@ -115,7 +122,9 @@ impl Walked {
             (Slot::Millis { .. } | Slot::Count { .. }, other) => {
                 return Err(format!("expected a whole number, found {}", other.kind()));
             }
-            (Slot::Labels, other) => return Err(format!("expected a mapping, found {}", other.kind())),
+            (Slot::Labels | Slot::Table { .. }, other) => {
+                return Err(format!("expected a mapping, found {}", other.kind()));
+            }
         }
         Ok(())
     }

@@ -166,10 +166,16 @@ pub(super) fn told(id: &str, player: &Player, outcome: &Outcome) -> Value {
             "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
             "deadline_ms": transfer.left_ms(),
         }),
-        Outcome::Refused(refusal) => json!({
-            "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
-            "message": refusal.message, "detail": refusal.detail,
-        }),
+        Outcome::Refused(refusal) => {
+            let mut line = json!({
+                "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
+                "message": refusal.message, "detail": refusal.detail,
+            });
+            if let Some(wait_ms) = refusal.retry_after_ms {
+                line["retry_after_ms"] = wait_ms.into();
+            }
+            line
+        }
     }
 }
 
