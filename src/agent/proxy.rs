@@ -188,7 +188,9 @@ impl ProxyAgent {
     /// Finds a place for a player: ranks one snapshot, asks the best backend, claims the token it issued; then the next
     /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too.
     ///
-    /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim.
+    /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim; before them
+    /// EVALSHA limit/take where the config has a limit of the request's source, and EVALSHA limit/refund where such a
+    /// request ends without a place.
     ///
     /// Cancel safe: a future that is dropped cancels the request in the background.
     #[tracing::instrument(skip_all, fields(player = %request.player, request = %request.id, outcome = Empty))]
