@@ -8,6 +8,7 @@
 //! | floor | what lives there |
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
+//! | [`place`] | where a fresh login goes: registrations, the handler, the connection |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
@@ -74,6 +75,7 @@ pub mod error;
 pub mod ids;
 pub mod message;
 pub mod node;
+pub mod place;
 pub mod select;
 pub mod store;
 pub mod token;
