@@ -1,6 +1,8 @@
 //! The config (POL-1, the default of POL-2, the part of STO-12 that is about it). When one of these fails, operators get
 //! a config that is not what they wrote, no hint where it is wrong, or their store's password in a log.
 
+#[path = "config/initial_routing.rs"]
+mod initial_routing;
 #[path = "config/whole.rs"]
 mod whole;
 
@@ -28,6 +30,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("dispatch.attemptTimeoutMs", 50, 60_000),
     ("dispatch.cooldownMs", 0, 600_000),
     ("dispatch.staleAfterMs", 100, 600_000),
+    ("initialRouting.timeoutSeconds", 1, 120),
     ("messages.maxBodyBytes", 64, 1_048_576),
     ("messages.maxConcurrent", 1, 65_536),
     ("messages.callTimeoutMs", 10, 29_000),
@@ -70,6 +73,8 @@ const TEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("texts.killSwitch", "512 bytes", &["\"\"", "off"], &[]),
     ("texts.lost", "512 bytes", &["\"\"", "gone"], &[]),
     ("texts.storeDown", "512 bytes", &["\"\"", "down"], &[]),
+    ("texts.noEntry", "512 bytes", &["\"\"", "none"], &[]),
+    ("texts.notPlaced", "512 bytes", &["\"\"", "down"], &[]),
 ];
 
 /// Longest value of texts that are bounded by their length only, and the key.
@@ -84,12 +89,14 @@ const LENGTHS: &[(&str, usize)] = &[
     ("texts.killSwitch", 512),
     ("texts.lost", 512),
     ("texts.storeDown", 512),
+    ("texts.noEntry", 512),
+    ("texts.notPlaced", 512),
 ];
 
 fn all_paths() -> BTreeSet<&'static str> {
     let numbers = NUMBERS.iter().map(|(path, ..)| *path);
     let texts = TEXTS.iter().map(|(path, ..)| *path);
-    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels"]).collect()
+    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels", "initialRouting.servers"]).collect()
 }
 
 /// A file that gives one key.

@@ -13,7 +13,8 @@
 //! - [`config`] reads `network.yml`.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
-//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
+//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
+//!   ([`place`](ProxyAgent::place)).
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
@@ -23,6 +24,7 @@ mod background;
 pub mod config;
 mod core;
 mod dispatch;
+mod placement;
 mod proxy;
 mod redeem;
 mod request;

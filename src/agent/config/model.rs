@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::initial_routing::InitialRoutingConfig;
 use super::url::SecretUrl;
 use crate::ids::{NodeId, Role, Zone};
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub tokens: TokensConfig,
     /// The way of a request over the backends.
     pub dispatch: DispatchConfig,
+    /// Where fresh logins go.
+    pub initial_routing: InitialRoutingConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
@@ -159,6 +162,10 @@ pub struct TextsConfig {
     pub lost: String,
     /// The store cannot be reached.
     pub store_down: String,
+    /// No entry server is configured for a fresh login.
+    pub no_entry: String,
+    /// A fresh login could not be connected to any server.
+    pub not_placed: String,
 }
 
 impl Default for NodeConfig {
@@ -228,6 +235,8 @@ impl Default for TextsConfig {
             kill_switch: "Moving between servers is switched off at the moment.".to_owned(),
             lost: "Your place is no longer reserved. Please try again.".to_owned(),
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),
+            no_entry: "This network has no entry server. Please tell its operators.".to_owned(),
+            not_placed: "No server can be reached right now. Please try again in a moment.".to_owned(),
         }
     }
 }
