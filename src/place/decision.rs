@@ -114,6 +114,10 @@ impl Source {
         Self(Kind::Promised(name))
     }
 
+    pub(super) fn is_handler(&self) -> bool {
+        matches!(self.0, Kind::Handler(_))
+    }
+
     pub(super) fn is_promised(&self) -> bool {
         matches!(self.0, Kind::Promised(_))
     }

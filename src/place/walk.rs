@@ -84,12 +84,14 @@ pub async fn place(
         biased;
         () = gone.cancelled() => Err(Why::PlayerGone),
         () = route.stop.cancelled() => Err(Why::ShuttingDown),
-        end = walk.run(player) => end,
         () = sleep_until(deadline) => Err(Why::DeadlineOver),
+        end = walk.run(player) => end,
     };
     let outcome = match end {
         Ok((stream, registration)) => Ok(Placed { stream, registration, passed: walk.attempts }),
-        Err(Why::DeadlineOver) if !walk.selected => Err(Unplaced { why: Why::HandlerTimeout, attempts: Vec::new() }),
+        Err(Why::DeadlineOver) if route.source.is_handler() && !walk.selected => {
+            Err(Unplaced { why: Why::HandlerTimeout, attempts: Vec::new() })
+        }
         Err(why) => Err(Unplaced { why, attempts: walk.all_attempts() }),
     };
     let word = outcome.as_ref().map_or_else(|unplaced| unplaced.why.as_str(), |_| "placed");
@@ -125,9 +127,13 @@ impl Walk<'_> {
             .map(|name| Attempt { name, registration: None, end: AttemptEnd::NotTried })
             .collect();
         while let Some(left) = u32::try_from(self.waiting.len()).ok().filter(|left| *left > 0) {
-            let share = self.deadline.saturating_duration_since(Instant::now()) / left;
+            let whole = self.deadline.saturating_duration_since(Instant::now());
+            if whole.is_zero() {
+                // Timers are coarser than a connection to the same host takes.
+                return Err(Why::DeadlineOver);
+            }
             // The last one gets all that is left; the deadline itself ends it.
-            let share = if left == 1 { Duration::MAX } else { share.max(SHARE_MIN) };
+            let share = if left == 1 { Duration::MAX } else { (whole / left).max(SHARE_MIN) };
             let end = match timeout(share, self.attempt()).await {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(end)) => end,
