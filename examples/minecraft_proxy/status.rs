@@ -72,7 +72,7 @@ pub async fn serve_old(
     let (online, max) = population(proxy);
     let text = if detailed {
         // 127: a version that no client has, so that none takes this for its own.
-        format!("\u{a7}1\0127\0maitred\0{motd}\0{online}\0{max}")
+        ["\u{a7}1", "127", "maitred", motd, &online.to_string(), &max.to_string()].join("\0")
     } else {
         format!("{}\u{a7}{online}\u{a7}{max}", motd.replace('\u{a7}', ""))
     };

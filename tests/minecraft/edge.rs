@@ -35,9 +35,7 @@ fn binary() -> PathBuf {
     let profile = own.parent().and_then(Path::parent).expect("target/<profile>/deps");
     let binary = profile.join("examples").join("minecraft_proxy");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let changed = |path: &Path| path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-    let sources = std::fs::read_dir(root.join("examples/minecraft_proxy")).expect("the example");
-    let newest = sources.map(|entry| changed(&entry.expect("a file").path())).max().expect("files");
+    let newest = newest(&root.join("src")).max(newest(&root.join("examples/minecraft_proxy")));
     if changed(&binary) < newest {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
         let mut build = Command::new(cargo);
@@ -46,4 +44,15 @@ fn binary() -> PathBuf {
     }
     assert!(binary.is_file(), "{} is not there; cargo build --example minecraft_proxy makes it", binary.display());
     binary
+}
+
+fn changed(path: &Path) -> SystemTime {
+    path.metadata().and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// When the newest file under `folder` was written.
+fn newest(folder: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(folder).expect("a folder of sources").map(|entry| entry.expect("an entry").path());
+    let times = entries.map(|path| if path.is_dir() { newest(&path) } else { changed(&path) });
+    times.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -122,7 +122,10 @@ async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
         let count = u16::try_from(units.len() / 2).expect("short");
         [&[0xff], count.to_be_bytes().as_slice(), &units].concat()
     };
-    assert_eq!(scene.answer(b"\xfe\x01").await, old("\u{a7}1\0127\0maitred\0Good evening\00\00"));
+    assert_eq!(
+        scene.answer(b"\xfe\x01").await,
+        old(&["\u{a7}1", "127", "maitred", "Good evening", "0", "0"].join("\0"))
+    );
     assert_eq!(scene.answer(b"\xfe").await, old("Good evening\u{a7}0\u{a7}0"));
     assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "a backend was connected to");
 }
