@@ -7,6 +7,9 @@
 mod agents_common;
 mod support;
 
+#[path = "place/backend.rs"]
+#[allow(dead_code, reason = "the tests of placement use the rest")]
+mod backend;
 #[path = "minecraft/edge.rs"]
 mod edge;
 #[path = "../examples/minecraft_proxy/frame.rs"]

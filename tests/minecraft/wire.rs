@@ -9,8 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::backend::Blackhole;
 use crate::edge::{Edge, LIMIT};
 use crate::packets::{frame, handshake, login, tails};
+use crate::support::wait::eventually;
 
 /// A proxy whose store is not there, with one static backend.
 struct Scene {
@@ -22,10 +24,15 @@ struct Scene {
 
 impl Scene {
     async fn new(servers: &str) -> Self {
+        Self::with(servers, &[]).await
+    }
+
+    /// With more static backends, `NAME=HOST:PORT`.
+    async fn with(servers: &str, more: &[String]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config: PathBuf = dir.path().join("network.yml");
         let text = format!(
-            "initialRouting: {{ servers: {servers}, timeoutSeconds: 2 }}\n\
+            "initialRouting: {{ servers: {servers}, timeoutSeconds: 20 }}\n\
              texts: {{ noEntry: 'No door \"here\".', notPlaced: Nobody is in. }}\n"
         );
         std::fs::write(&config, text).expect("a config");
@@ -34,7 +41,9 @@ impl Scene {
         let store = format!("redis://{}", nobody.local_addr().expect("an address"));
         let backend = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let fixed = format!("lobby={}", backend.local_addr().expect("an address"));
-        let edge = Edge::start("edge-1", &store, &config, &["--static".to_owned(), fixed]).await;
+        let fixed = more.iter().cloned().chain([fixed]);
+        let args: Vec<String> = fixed.flat_map(|entry| ["--static".to_owned(), entry]).collect();
+        let edge = Edge::start("edge-1", &store, &config, &args).await;
         Self { edge, backend, _nobody: nobody, _dir: dir }
     }
 
@@ -79,6 +88,21 @@ async fn plc_6_a_backend_gets_exactly_what_the_client_sent() {
         drop(client);
         assert_eq!(timeout(LIMIT, backend.read(&mut [0])).await.expect("in time").expect("an end"), 0);
     }
+}
+
+// PLC-7: a client that hangs up while its backend does not answer leaves no socket behind, and nobody gets its bytes.
+#[tokio::test]
+async fn plc_7_a_client_that_hangs_up_ends_its_placement() {
+    let hole = Blackhole::start().await;
+    if hole.connecting().is_none() {
+        return eprintln!("skipped: this system does not list its sockets");
+    }
+    let scene = Scene::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let client = scene.client(&[handshake(47, "h", 2), login("alice", &[])].concat()).await;
+    eventually("the proxy connects", LIMIT, async || hole.connecting() == Some(1)).await;
+    drop(client);
+    eventually("the socket is closed", Duration::from_secs(5), async || hole.connecting() == Some(0)).await;
+    assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "the next one was connected to");
 }
 
 // PLC-2: the client reads why, as a text component with the configured words.

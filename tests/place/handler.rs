@@ -29,7 +29,7 @@ where
 
 // PLC-1: each of them would put a player where the application's own rules forbid it, if the list were a fall-back.
 #[tokio::test]
-async fn plc_1_row_2_a_handler_that_refuses_fails_or_says_nothing_refuses_the_login() {
+async fn plc_1_table_row_2_a_handler_that_refuses_fails_or_says_nothing_refuses_the_login() {
     let rejected = refusal(async |_| Ok(Decision::reject("The isle is closed.")), PATIENT).await;
     assert_eq!(rejected, Why::Rejected { reason: "The isle is closed.".to_owned() });
     let long = refusal(async |_| Ok(Decision::reject("ä".repeat(5_000))), PATIENT).await;
@@ -51,14 +51,14 @@ async fn plc_1_row_2_a_handler_that_refuses_fails_or_says_nothing_refuses_the_lo
 
 // PLC-1: a panic before the first await is one, too.
 #[tokio::test]
-async fn plc_1_row_2_a_handler_that_panics_at_once_refuses_the_login() {
+async fn plc_1_table_row_2_a_handler_that_panics_at_once_refuses_the_login() {
     let early = |_: ServerView| -> std::future::Ready<Result<Decision, String>> { panic!("at once") };
     assert_eq!(refusal(early, PATIENT).await, Why::HandlerPanicked { panic: "at once".to_owned() });
 }
 
 // PLC-3: an answer that blocks its thread past the deadline does not keep the login.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plc_3_row_2_a_handler_that_blocks_does_not_keep_the_login_past_its_deadline() {
+async fn plc_3_table_row_2_a_handler_that_blocks_does_not_keep_the_login_past_its_deadline() {
     let (release, blocked) = std::sync::mpsc::channel::<()>();
     let blocked = std::sync::Mutex::new(blocked);
     let begin = Instant::now();
@@ -132,7 +132,7 @@ impl Drop for Flag {
 
 // PLC-7: an answer that comes too late opens no connection; the handler itself is ended.
 #[tokio::test]
-async fn plc_7_row_2_a_late_answer_is_dropped() {
+async fn plc_7_table_row_2_a_late_answer_is_dropped() {
     let lobby = Backend::start().await;
     let registry = Registry::new();
     registry.set_static([(name("lobby"), lobby.text())]);

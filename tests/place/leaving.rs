@@ -54,7 +54,7 @@ impl Drop for Flag {
 
 // PLC-7: a handler that nobody waits for any more must not go on starting instances.
 #[tokio::test]
-async fn plc_7_row_8_a_player_who_leaves_ends_the_handler() {
+async fn plc_7_table_row_8_a_player_who_leaves_ends_the_handler() {
     for way in WAYS {
         let registry = Registry::new();
         let (reached, ended_flag) = (CancellationToken::new(), CancellationToken::new());
@@ -76,7 +76,7 @@ async fn plc_7_row_8_a_player_who_leaves_ends_the_handler() {
 
 // PLC-7: at the resolver: its late answer connects to nobody.
 #[tokio::test]
-async fn plc_7_row_8_a_player_who_leaves_ends_the_look_up_of_a_name() {
+async fn plc_7_table_row_8_a_player_who_leaves_ends_the_look_up_of_a_name() {
     for way in WAYS {
         let lobby = Backend::start().await;
         let registry = Registry::new();
@@ -103,7 +103,7 @@ async fn plc_7_row_8_a_player_who_leaves_ends_the_look_up_of_a_name() {
 
 // PLC-7: while it connects: sockets that nobody needs would pile up at every backend that is slow.
 #[tokio::test]
-async fn plc_7_row_8_a_player_who_leaves_closes_the_sockets() {
+async fn plc_7_table_row_8_a_player_who_leaves_closes_the_sockets() {
     let hole = Blackhole::start().await;
     if hole.connecting().is_none() {
         return eprintln!("skipped: this system does not list its sockets");

@@ -14,7 +14,7 @@ use crate::{Names, PATIENT, ends, list, name, placed, try_place, unplaced};
 
 // PLC-1, PLC-2: registered backends are there, and none of them is chosen by anybody.
 #[tokio::test]
-async fn plc_2_row_1_an_empty_list_refuses_and_never_picks_whoever_is_registered() {
+async fn plc_2_table_row_1_an_empty_list_refuses_and_never_picks_whoever_is_registered() {
     let backend = Backend::start().await;
     let registry = Registry::new();
     registry.set_static([(name("a"), backend.text())]);
@@ -42,7 +42,7 @@ async fn plc_4_the_candidates_are_tried_in_the_order_of_the_list() {
 
 // PLC-4
 #[tokio::test]
-async fn plc_4_row_3_a_candidate_that_is_missing_or_unregistered_is_passed_over() {
+async fn plc_4_table_row_3_a_candidate_that_is_missing_or_unregistered_is_passed_over() {
     let (gone, there) = (Backend::start().await, Backend::start().await);
     let registry = Registry::new();
     let handle = registry.register(name("gone"), gone.text());
@@ -57,7 +57,7 @@ async fn plc_4_row_3_a_candidate_that_is_missing_or_unregistered_is_passed_over(
 
 // PLC-4: every way in which a candidate cannot be reached, before one that can.
 #[tokio::test]
-async fn plc_4_row_4_bad_addresses_and_failures_of_dns_and_tcp_lead_to_the_next() {
+async fn plc_4_table_row_4_bad_addresses_and_failures_of_dns_and_tcp_lead_to_the_next() {
     let (closed, good) = (Closed::new(), Backend::start().await);
     let registry = Registry::new();
     let unresolved = format!("missing.invalid:{}", good.addr.port());
@@ -97,7 +97,7 @@ async fn plc_4_row_4_bad_addresses_and_failures_of_dns_and_tcp_lead_to_the_next(
 
 // PLC-4: by the system's own resolver; the name is reserved for never being there.
 #[tokio::test]
-async fn plc_4_row_4_the_system_resolver_finds_localhost_and_no_invalid_name() {
+async fn plc_4_table_row_4_the_system_resolver_finds_localhost_and_no_invalid_name() {
     let good = Backend::start().await;
     let registry = Registry::new();
     registry.set_static([
@@ -111,7 +111,7 @@ async fn plc_4_row_4_the_system_resolver_finds_localhost_and_no_invalid_name() {
 
 // PLC-3, PLC-4: a host that swallows every packet takes its share, not the time of those after it.
 #[tokio::test]
-async fn plc_3_row_4_a_candidate_that_hangs_leaves_time_for_the_next() {
+async fn plc_3_table_row_4_a_candidate_that_hangs_leaves_time_for_the_next() {
     let (hole, good) = (Blackhole::start().await, Backend::start().await);
     let registry = Registry::new();
     registry.set_static([(name("hole"), hole.addr.to_string()), (name("good"), good.text())]);
@@ -164,7 +164,7 @@ async fn changed(change: impl Fn(&Registry) + Send + Sync + 'static) -> (Attempt
 
 // PLC-5: whoever has the name now is not who was connected to, and would read a stranger's login.
 #[tokio::test]
-async fn plc_5_row_5_a_registration_that_changed_while_connecting_gets_no_byte() {
+async fn plc_5_table_row_5_a_registration_that_changed_while_connecting_gets_no_byte() {
     let again = |registry: &Registry| {
         registry.register(name("moving"), "moving.example:1");
     };
@@ -188,7 +188,7 @@ async fn plc_5_row_5_a_registration_that_changed_while_connecting_gets_no_byte()
 }
 
 #[tokio::test]
-async fn plc_4_row_6_where_all_failed_each_says_why() {
+async fn plc_4_table_row_6_where_all_failed_each_says_why() {
     let closed = Closed::new();
     let registry = Registry::new();
     registry.set_static([(name("bad"), "x".to_owned()), (name("tcp"), closed.addr.to_string())]);
@@ -201,7 +201,7 @@ async fn plc_4_row_6_where_all_failed_each_says_why() {
 
 // PLC-3: one deadline for all candidates together, not one for each.
 #[tokio::test]
-async fn plc_3_row_6_one_deadline_ends_it_whatever_is_under_way() {
+async fn plc_3_table_row_6_one_deadline_ends_it_whatever_is_under_way() {
     let hole = Blackhole::start().await;
     let registry = Registry::new();
     registry.set_static([(name("slow"), "slow.example:1".to_owned()), (name("hole"), hole.addr.to_string())]);
@@ -226,7 +226,7 @@ async fn plc_3_row_6_one_deadline_ends_it_whatever_is_under_way() {
 
 // PLC-6: what is handed over is a connection; nothing is left that could try another backend with the same bytes.
 #[tokio::test]
-async fn plc_6_row_7_after_the_first_byte_no_other_backend_hears_of_the_player() {
+async fn plc_6_table_row_7_after_the_first_byte_no_other_backend_hears_of_the_player() {
     let (rude, other) = (Backend::rude().await, Backend::start().await);
     let registry = Registry::new();
     registry.set_static([(name("rude"), rude.text()), (name("other"), other.text())]);
