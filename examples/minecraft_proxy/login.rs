@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::frame::{Inlet, text_frame};
 
 /// Longest look for a place that waits for the player already. A store that is away keeps nobody out for longer.
-const TAKE_MAX: Duration = Duration::from_secs(1);
+const TAKE_MAX: Duration = Duration::from_secs(3);
 /// Longest wait for a client to read why it was refused.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
 

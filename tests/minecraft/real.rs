@@ -15,8 +15,8 @@ use crate::support::wait::eventually;
 const VERSIONS: [&str; 3] = ["1.8.8", "1.19.2", "1.21.1"];
 const REFUSED: &str = "Every table is taken tonight.";
 const NETWORK: &str = "\
-heartbeat: { intervalMs: 500 }
-directory: { suspectMs: 1300, offlineMs: 1750 }
+heartbeat: { intervalMs: 2000 }
+directory: { suspectMs: 6000, offlineMs: 9000 }
 initialRouting: { servers: [lobby-a, lobby-b], timeoutSeconds: 10 }
 texts: { notPlaced: Every table is taken tonight. }
 store: { commandTimeoutMs: 5000, connectTimeoutMs: 5000, operationTimeoutMs: 10000 }
