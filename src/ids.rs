@@ -1,8 +1,9 @@
 //! Newtypes that can only hold valid values: what the rest of the crate may rely on without checking again.
 //!
 //! Names (zone, node id, role, service) are 1 to 64 bytes of `[A-Za-z0-9._-]`, node ids at most 59, because the wait
-//! line of a backend is named `wait.<server>`. Players are 1 to 128 bytes without blanks or control characters. All of
-//! them are cheap to clone (a counted pointer).
+//! line of a backend is named `wait.<server>`. Players are 1 to 128 bytes without blanks or control characters. Backend
+//! names are what configs of proxies call backends: up to 128 characters, freer than node ids. All of them are cheap to
+//! clone (a counted pointer).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub const NAME_MAX_BYTES: usize = 64;
 pub const NODE_ID_MAX_BYTES: usize = 59;
 /// Longest player, in bytes.
 pub const PLAYER_MAX_BYTES: usize = 128;
+/// Longest name of a backend in the initial placement, in characters.
+pub const BACKEND_NAME_MAX_CHARS: usize = 128;
 
 /// A value that does not fit its type: which type, the (shortened) value, and what would be allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +46,10 @@ fn is_name(value: &str, max: usize) -> bool {
 
 fn is_subject(value: &str) -> bool {
     !value.is_empty() && value.len() <= PLAYER_MAX_BYTES && !value.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn is_backend_name(value: &str) -> bool {
+    !value.is_empty() && value.trim() == value && value.chars().nth(BACKEND_NAME_MAX_CHARS).is_none()
 }
 
 macro_rules! text_id {
@@ -141,6 +148,10 @@ text_id!(
     Player, "player", "1 to 128 bytes without blanks or control characters", is_subject
 );
 text_id!(
+    /// The name of a backend in the initial placement: a static or registered entry, or the id of a node.
+    BackendName, "backend name", "1 to 128 characters, not blank, no blanks around", is_backend_name
+);
+text_id!(
     /// One wish of one player to be placed. Its attempts are numbered from 1.
     RequestId, "request id", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
@@ -170,6 +181,13 @@ macro_rules! fresh_id {
 
 fresh_id!(RequestId, TokenId, OperationId, Incarnation);
 
+impl From<&NodeId> for BackendName {
+    /// Every node id is a backend name.
+    fn from(id: &NodeId) -> Self {
+        Self(Arc::clone(&id.0))
+    }
+}
+
 impl Default for Zone {
     /// `default`.
     fn default() -> Self {
@@ -186,6 +204,11 @@ impl Role {
     /// The role of processes that players land on.
     pub fn backend() -> Self {
         Self(Arc::from("backend"))
+    }
+
+    /// True for roles that players land on: all but `proxy`, `link` and `service`.
+    pub fn takes_players(&self) -> bool {
+        !matches!(&*self.0, "proxy" | "link" | "service")
     }
 }
 
@@ -226,6 +249,19 @@ mod tests {
         for bad in ["", "a b", "a\tb", "a\u{a0}b", "a\u{7f}", &"p".repeat(129)] {
             assert!(Player::new(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn plc_2_a_backend_name_has_up_to_128_characters_and_no_blanks_around() {
+        for good in ["lobby-a", "Lobby A", "ä:ö", &"ä".repeat(128), &"x".repeat(128)] {
+            assert!(BackendName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", " ", "\t\u{a0}", " lobby", "lobby ", "lobby\n", "\u{2003}lobby", &"x".repeat(129)] {
+            let error = BackendName::new(bad).expect_err(bad);
+            assert!(error.to_string().contains("1 to 128"), "{error}");
+        }
+        let id = NodeId::new("x".repeat(59)).expect("valid");
+        assert_eq!(BackendName::from(&id).as_str(), id.as_str());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | floor | what lives there |
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
+//! | [`place`] | where a fresh login goes: registrations, the handler, the connection |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
 //! | [`limit`] | cooldowns and limits a player, shared by all proxies |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
@@ -76,6 +77,7 @@ pub mod ids;
 pub mod limit;
 pub mod message;
 pub mod node;
+pub mod place;
 pub mod select;
 pub mod store;
 pub mod token;

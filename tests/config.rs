@@ -1,6 +1,8 @@
 //! The config (POL-1, the default of POL-2, the part of STO-12 that is about it). When one of these fails, operators get
 //! a config that is not what they wrote, no hint where it is wrong, or their store's password in a log.
 
+#[path = "config/initial_routing.rs"]
+mod initial_routing;
 #[path = "config/tables.rs"]
 mod tables;
 #[path = "config/whole.rs"]
@@ -30,6 +32,7 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("dispatch.attemptTimeoutMs", 50, 60_000),
     ("dispatch.cooldownMs", 0, 600_000),
     ("dispatch.staleAfterMs", 100, 600_000),
+    ("initialRouting.timeoutSeconds", 1, 120),
     ("messages.maxBodyBytes", 64, 1_048_576),
     ("messages.maxConcurrent", 1, 65_536),
     ("messages.callTimeoutMs", 10, 29_000),
@@ -74,6 +77,8 @@ const TEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ("texts.storeDown", "512 bytes", &["\"\"", "down"], &[]),
     ("texts.limited", "512 bytes", &["\"\"", "\"wait {seconds}\""], &[]),
     ("texts.draining", "512 bytes", &["\"\"", "emptied"], &[]),
+    ("texts.noEntry", "512 bytes", &["\"\"", "none"], &[]),
+    ("texts.notPlaced", "512 bytes", &["\"\"", "down"], &[]),
 ];
 
 /// Longest value of texts that are bounded by their length only, and the key.
@@ -90,12 +95,15 @@ const LENGTHS: &[(&str, usize)] = &[
     ("texts.storeDown", 512),
     ("texts.limited", 512),
     ("texts.draining", 512),
+    ("texts.noEntry", 512),
+    ("texts.notPlaced", 512),
 ];
 
 fn all_paths() -> BTreeSet<&'static str> {
     let numbers = NUMBERS.iter().map(|(path, ..)| *path);
     let texts = TEXTS.iter().map(|(path, ..)| *path);
-    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels", "limits", "peers"]).collect()
+    let others = ["node.labels", "limits", "peers", "initialRouting.servers"];
+    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(others).collect()
 }
 
 /// A file that gives one key.

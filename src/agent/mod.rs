@@ -15,7 +15,8 @@
 //!   [`ConfigSource`], tries again, reloads. What an application that runs for long wants.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
-//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
+//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
+//!   ([`place`](ProxyAgent::place)).
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
@@ -31,6 +32,7 @@ mod kept;
 mod live;
 mod managed;
 mod managed_state;
+mod placement;
 mod proxy;
 mod redeem;
 mod request;

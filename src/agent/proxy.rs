@@ -15,6 +15,7 @@ use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
+use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 use super::take::take;
 
@@ -162,6 +163,7 @@ impl Drop for Claiming {
 pub struct ProxyAgent {
     agent: Agent,
     proxy: Arc<Proxy>,
+    placement: Placement,
 }
 
 impl ProxyAgent {
@@ -177,7 +179,12 @@ impl ProxyAgent {
             under_way: Mutex::new(HashMap::new()),
             transfers: Mutex::new(HashMap::new()),
         };
-        Self { agent, proxy: Arc::new(proxy) }
+        let placement = Placement::new(agent.core());
+        Self { agent, proxy: Arc::new(proxy), placement }
+    }
+
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// The membership and everything shared with other roles.

@@ -103,7 +103,7 @@ fn is_candidate(view: &NodeView, ask: &Ask, own: &NodeId) -> bool {
     let record = &view.record;
     match &ask.server {
         Some(server) => record.id == *server,
-        None => record.id != *own && !matches!(record.role.as_str(), "proxy" | "link" | "service"),
+        None => record.id != *own && record.role.takes_players(),
     }
 }
 

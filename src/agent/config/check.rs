@@ -1,5 +1,6 @@
 //! Bounds of the stored values and their relations. Works on a [`Config`] from a file as well as on one that code set.
 
+use super::initial_routing;
 use super::model::Config;
 use super::problem::Problem;
 use super::schema::{self, Key, Slot};
@@ -31,7 +32,7 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
     let one = |fits: bool, what: String| if fits { Vec::new() } else { vec![(key.path.to_owned(), what)] };
     match &key.slot {
         Slot::Flag(_) | Slot::Typed { .. } => Vec::new(),
-        Slot::Millis { min, max, at } => {
+        Slot::Millis { min, max, at } | Slot::Seconds { min, max, at } => {
             let value = *at(config);
             one((*min..=*max).contains(&value), out_of_range(&value))
         }
@@ -45,6 +46,10 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
         }
         Slot::Labels => labels(key.path, config),
         Slot::Table { check, .. } => check(config),
+        Slot::Servers => {
+            let fault = initial_routing::fault(&config.initial_routing.servers);
+            fault.map(|what| (key.path.to_owned(), what)).into_iter().collect()
+        }
     }
 }
 

@@ -35,6 +35,7 @@
 //! ```
 
 mod check;
+mod initial_routing;
 mod limits;
 mod load;
 mod model;
@@ -48,6 +49,7 @@ mod url;
 mod walk;
 mod yaml;
 
+pub use initial_routing::InitialRoutingConfig;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, SecurityConfig,

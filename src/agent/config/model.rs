@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::initial_routing::InitialRoutingConfig;
 use super::url::SecretUrl;
 use crate::ids::{LimitName, NodeId, Role, Zone};
 use crate::limit::Limit;
@@ -29,6 +30,8 @@ pub struct Config {
     pub tokens: TokensConfig,
     /// The way of a request over the backends.
     pub dispatch: DispatchConfig,
+    /// Where fresh logins go.
+    pub initial_routing: InitialRoutingConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
@@ -179,6 +182,10 @@ pub struct TextsConfig {
     pub limited: String,
     /// The server that was asked for takes nobody any more, because an operator drains it.
     pub draining: String,
+    /// No entry server is configured for a fresh login.
+    pub no_entry: String,
+    /// A fresh login could not be connected to any server.
+    pub not_placed: String,
 }
 
 impl Default for NodeConfig {
@@ -250,6 +257,8 @@ impl Default for TextsConfig {
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),
             limited: "Please wait {seconds} seconds before you try again.".to_owned(),
             draining: "That server is being emptied. Please choose another one.".to_owned(),
+            no_entry: "This network has no entry server. Please tell its operators.".to_owned(),
+            not_placed: "No server can be reached right now. Please try again in a moment.".to_owned(),
         }
     }
 }

@@ -125,8 +125,9 @@ fn json(node: &Node) -> Json {
             .unwrap_or_default(),
         Value::Text(text) => text.as_str().into(),
         Value::Map(_) => Json::Object(entries(node).map(|(name, value)| (name.to_owned(), json(value))).collect()),
+        Value::List(items) => items.iter().map(json).collect(),
         // No key takes the other two, so a file that was checked holds none.
-        Value::Nothing | Value::Fraction | Value::List => Json::Null,
+        Value::Nothing | Value::Fraction => Json::Null,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every key of the file in one table: path, type, bounds, and where the value goes. The walk, the checks, the messages
 //! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
 
+use super::initial_routing;
 use super::model::Config;
 use super::problem::Problem;
 use super::url::SecretUrl;
@@ -35,6 +36,11 @@ pub(super) enum Slot {
         max: u64,
         at: fn(&mut Config) -> &mut u64,
     },
+    Seconds {
+        min: u64,
+        max: u64,
+        at: fn(&mut Config) -> &mut u64,
+    },
     Count {
         min: u64,
         max: u64,
@@ -58,6 +64,8 @@ pub(super) enum Slot {
         read: fn(&mut Config, &Node) -> Vec<Problem>,
         check: fn(&Config) -> Vec<(String, String)>,
     },
+    /// The entry servers of fresh logins.
+    Servers,
 }
 
 impl Key {
@@ -66,6 +74,8 @@ impl Key {
         let own = match &self.slot {
             Slot::Flag(_) => "true or false".to_owned(),
             Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
+            Slot::Seconds { min, max, .. } => format!("a whole number of seconds from {min} to {max}"),
+            Slot::Servers => initial_routing::SERVERS_ALLOWED.to_owned(),
             Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
             Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
             Slot::Table { allowed, .. } => (*allowed).to_owned(),
@@ -163,6 +173,11 @@ pub(super) static KEYS: &[Key] = &[
     key("dispatch.attemptTimeoutMs", millis(50, 60_000, |c| &mut c.dispatch.attempt_timeout_ms)),
     key("dispatch.cooldownMs", millis(0, 600_000, |c| &mut c.dispatch.cooldown_ms)),
     key("dispatch.staleAfterMs", millis(100, 600_000, |c| &mut c.dispatch.stale_after_ms)),
+    key("initialRouting.servers", Slot::Servers),
+    key(
+        "initialRouting.timeoutSeconds",
+        Slot::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
+    ),
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
@@ -179,6 +194,8 @@ pub(super) static KEYS: &[Key] = &[
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
     key("texts.limited", player_text(|c| &mut c.texts.limited)),
     key("texts.draining", player_text(|c| &mut c.texts.draining)),
+    key("texts.noEntry", player_text(|c| &mut c.texts.no_entry)),
+    key("texts.notPlaced", player_text(|c| &mut c.texts.not_placed)),
 ];
 
 const STORE_URL_ALLOWED: &str = "redis://[user:password@]host[:port][/db] or unix:///path[?db=n], without blanks, or \"\" where MAITRED_STORE gives it";

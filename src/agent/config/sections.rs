@@ -57,6 +57,7 @@ sections! {
     "triggers" triggers Hot;
     "texts" texts Hot;
     "limits" limits Hot;
+    "initialRouting" initial_routing Hot;
     // The directory is made with it.
     "peers" peers Anew;
 }

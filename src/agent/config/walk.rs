@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::initial_routing;
 use super::model::Config;
 use super::problem::{Place, Problem};
 use super::schema::{self, Key, Slot};
@@ -101,7 +102,7 @@ impl Walked {
         let config = &mut self.config;
         match (&key.slot, &node.value) {
             (Slot::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
-            (Slot::Millis { at, .. }, Value::Whole(number)) => {
+            (Slot::Millis { at, .. } | Slot::Seconds { at, .. }, Value::Whole(number)) => {
                 *at(config) = u64::try_from(*number).map_err(|_| out_of_range(number))?;
             }
             (Slot::Count { at, .. }, Value::Whole(number)) => {
@@ -115,11 +116,13 @@ impl Walked {
             }
             (Slot::Labels, Value::Map(entries)) => self.labels(key, entries),
             (Slot::Labels, Value::Nothing) => {}
+            (Slot::Servers, Value::List(items)) => initial_routing::take(self, key, items),
+            (Slot::Servers, other) => return Err(format!("expected a list, found {}", other.kind())),
             (Slot::Text { .. } | Slot::Typed { .. }, other) => {
                 return Err(format!("expected text, found {} (put it in quotes)", other.kind()));
             }
             (Slot::Flag(_), other) => return Err(format!("expected true or false, found {}", other.kind())),
-            (Slot::Millis { .. } | Slot::Count { .. }, other) => {
+            (Slot::Millis { .. } | Slot::Seconds { .. } | Slot::Count { .. }, other) => {
                 return Err(format!("expected a whole number, found {}", other.kind()));
             }
             (Slot::Labels | Slot::Table { .. }, other) => {
@@ -127,6 +130,12 @@ impl Walked {
             }
         }
         Ok(())
+    }
+
+    /// One item of a list is wrong; the list as a whole is not compared with others then.
+    pub(super) fn item_problem(&mut self, key: &'static Key, number: usize, place: Option<Place>, what: String) {
+        self.bad.insert(key.path);
+        self.problem(format!("{}[{number}]", key.path), place, what, key.allowed());
     }
 
     fn labels(&mut self, key: &'static Key, entries: &[(Node, Node)]) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::{AliasLimits, DuplicateKeyPolicy};
 use serde_saphyr::{Budget, Location, Options, Spanned};
@@ -25,7 +25,7 @@ pub(super) struct Node {
     pub place: Option<Place>,
 }
 
-/// What a node is. Lists have no place in a config, so their items are not kept.
+/// What a node is.
 #[derive(Debug)]
 pub(super) enum Value {
     Nothing,
@@ -33,7 +33,7 @@ pub(super) enum Value {
     Whole(i128),
     Fraction,
     Text(String),
-    List,
+    List(Vec<Node>),
     Map(Vec<(Node, Node)>),
 }
 
@@ -46,7 +46,7 @@ impl Value {
             Self::Whole(_) => "a whole number",
             Self::Fraction => "a number with a fraction, an exponent or too many digits",
             Self::Text(_) => "text",
-            Self::List => "a list",
+            Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
         }
     }
@@ -174,8 +174,11 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::List)
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Value>>()? {
+            list.push(item.into());
+        }
+        Ok(Value::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
