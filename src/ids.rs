@@ -121,7 +121,7 @@ text_id!(
     NodeId, "node id", "1 to 59 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NODE_ID_MAX_BYTES)
 );
 text_id!(
-    /// What a node is for: `proxy`, `backend`, `link`, `service`, or a name of the operator's own.
+    /// What a node is for: `proxy`, `backend`, `lobby`, `link`, `service`, or a name of the operator's own.
     Role, "role", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
@@ -182,6 +182,11 @@ impl Role {
     /// The role of processes that players land on.
     pub fn backend() -> Self {
         Self(Arc::from("backend"))
+    }
+
+    /// The role of processes where players wait for a place and get none.
+    pub fn lobby() -> Self {
+        Self(Arc::from("lobby"))
     }
 }
 

@@ -14,6 +14,7 @@
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
+//!   A lobby is one too ([`Setup::lobby`]): it has no places itself.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
@@ -23,20 +24,23 @@ mod background;
 pub mod config;
 mod core;
 mod dispatch;
+mod pick;
 mod proxy;
 mod redeem;
 mod request;
 mod router;
 mod settle;
 mod setup;
+mod share;
 mod take;
+mod trigger;
 mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
 pub use proxy::{Mover, ProxyAgent};
 pub use redeem::{RedeemRefusal, Redeemed};
-pub use request::{Outcome, Reason, Refusal, Request, Source, Transfer};
+pub use request::{Balanced, Outcome, Reason, Refusal, Request, Source, Transfer};
 pub use router::RouterAgent;
 pub use setup::Setup;
 pub use wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};

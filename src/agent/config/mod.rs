@@ -28,13 +28,15 @@ mod load;
 mod model;
 mod problem;
 mod schema;
+mod selector;
 mod url;
 mod walk;
 mod yaml;
 
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
-    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
-    TextsConfig, TokensConfig, TriggersConfig,
+    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, RoutingConfig,
+    SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
 };
+pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

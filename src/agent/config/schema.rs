@@ -2,6 +2,7 @@
 //! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
 
 use super::model::Config;
+use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
 use super::url::SecretUrl;
 use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
 
@@ -49,6 +50,10 @@ pub(super) enum Slot {
         set: fn(&mut Config, &str) -> bool,
     },
     Labels,
+    /// `selector.metrics`: see `selector`.
+    Metrics,
+    /// `selector.backends`: see `selector`.
+    Backends,
 }
 
 impl Key {
@@ -63,6 +68,8 @@ impl Key {
                 "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
                  texts of at most {LABEL_MAX_BYTES} bytes without control characters"
             ),
+            Slot::Metrics => METRICS_ALLOWED.to_owned(),
+            Slot::Backends => BACKENDS_ALLOWED.to_owned(),
         };
         if self.relation.is_empty() { own } else { format!("{own}, {}", self.relation) }
     }
@@ -153,15 +160,29 @@ pub(super) static KEYS: &[Key] = &[
     key("dispatch.attemptTimeoutMs", millis(50, 60_000, |c| &mut c.dispatch.attempt_timeout_ms)),
     key("dispatch.cooldownMs", millis(0, 600_000, |c| &mut c.dispatch.cooldown_ms)),
     key("dispatch.staleAfterMs", millis(100, 600_000, |c| &mut c.dispatch.stale_after_ms)),
+    key("routing.lobbyMode", Slot::Flag(|c| &mut c.routing.lobby_mode)),
+    key(
+        "selector.onNoCandidate",
+        Slot::Typed {
+            allowed: "refuse (queue is not: this build has no wait lines to queue in)",
+            set: set_on_no_candidate,
+        },
+    ),
+    key("selector.recentPicks.halflifeMs", millis(100, 600_000, |c| &mut c.selector.recent_picks.halflife_ms)),
+    key("selector.recentPicks.shared", Slot::Flag(|c| &mut c.selector.recent_picks.shared)),
+    key("selector.metrics", Slot::Metrics),
+    key("selector.backends", Slot::Backends),
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
     key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
     key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
+    key("triggers.firstJoin", Slot::Flag(|c| &mut c.triggers.first_join)),
     key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
     key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),
+    key("texts.notAllowed", player_text(|c| &mut c.texts.not_allowed)),
     key("texts.killSwitch", player_text(|c| &mut c.texts.kill_switch)),
     key("texts.lost", player_text(|c| &mut c.texts.lost)),
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
@@ -221,6 +242,14 @@ pub(super) fn set_store_url(config: &mut Config, text: &str) -> bool {
     let fits = url.is_some() || text.is_empty();
     if fits {
         config.store.url = url;
+    }
+    fits
+}
+
+fn set_on_no_candidate(config: &mut Config, text: &str) -> bool {
+    let fits = text == "refuse";
+    if fits {
+        config.selector.on_no_candidate = OnNoCandidate::Refuse;
     }
     fits
 }

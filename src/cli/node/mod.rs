@@ -34,7 +34,7 @@ pub(super) struct Options {
     /// Node id [env: MAITRED_NODE_ID; then the config's]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Role: backend, proxy, or another one that only sends and answers messages [default: the config's]
+    /// Role: backend, proxy, lobby, or another one that only sends and answers messages [default: the config's]
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
     /// Address that players are sent to [default: the config's]
@@ -114,7 +114,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
         "proxy" if options.router => Duty::Router(Box::new(router::Duty::start(setup)?)),
         _ if options.router => return Err(Failure::Usage("--router goes with --role proxy".to_owned())),
         "backend" => Duty::Backend(backend::Duty::start(setup)?),
-        "proxy" => Duty::Proxy(proxy::Duty::start(setup)?),
+        "proxy" => Duty::Proxy(proxy::Duty::start(setup, false)?),
+        "lobby" => Duty::Proxy(proxy::Duty::start(setup, true)?),
         _ => Duty::Other(setup.node(LoadSample::default)?),
     });
     let stop = CancellationToken::new();

@@ -7,10 +7,11 @@ use crate::agent::{Agent, Outcome, ProxyAgent, Request, Setup, Transfer};
 use crate::error::Result;
 use crate::ids::{Player, RequestId, ServiceName};
 use crate::node::LoadSample;
+use crate::select::Ask;
 use crate::token::{CancelOutcome, ReleaseOutcome};
 
 use super::backend::{set_load, status};
-use super::line::{Line, error, request};
+use super::line::{Line, error};
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
 const REMEMBERED: usize = 16_384;
@@ -44,10 +45,11 @@ impl Recent {
 }
 
 impl Duty {
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(setup: Setup, is_lobby: bool) -> Result<Self> {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
-        let proxy = setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+        let sample = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let proxy = if is_lobby { setup.lobby(sample)? } else { setup.proxy(sample)? };
         Ok(Self { proxy, load, recent: Mutex::default() })
     }
 
@@ -61,8 +63,9 @@ impl Duty {
 
     pub async fn answer(&self, line: Line) -> Value {
         match line {
-            Line::Dispatch { id, player, region, server, source } => {
-                self.dispatch(&id, request(player, region, server, source)).await
+            Line::Dispatch { id, player, region, server, prefer, source, first_join, may_be_placed } => {
+                let ask = Ask { server, region, prefer, ..Ask::default() };
+                self.dispatch(&id, Request { source, ask, first_join, may_be_placed, ..Request::new(player) }).await
             }
             Line::Take { id, player } => self.take(&id, &player).await,
             Line::Cancel { id, player, request } => self.cancel(id.as_deref(), &player, &request).await,
@@ -156,6 +159,9 @@ pub(super) fn told(id: &str, player: &Player, outcome: &Outcome) -> Value {
             "id": id, "outcome": "transfer", "player": player, "server": transfer.server,
             "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
             "deadline_ms": transfer.left_ms(),
+        }),
+        Outcome::Balanced(balanced) => json!({
+            "id": id, "outcome": "balanced", "player": player, "server": balanced.server, "addr": balanced.addr,
         }),
         Outcome::Refused(refusal) => json!({
             "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
