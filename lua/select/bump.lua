@@ -2,11 +2,11 @@
 --
 -- KEYS 1 picks  hash, backend -> "<thousandths of a pick> <store ms>", @<proxy> -> "<its last operation> <store ms>"
 -- ARGV 1 proxy, 2 operation, 3 half-life ms, 4 life of the hash ms,
---      5 picks (b1=3 b2, one where no number stands; up to 256 backends),
---      6 fields that look forgotten (b7 @p9, up to 256)
+--      5 picks (b1=3 b2, one where no number stands; up to 64 backends),
+--      6 fields that look forgotten (b7 @p9, up to 64)
 -- Answers BUMPED <now>
 -- Events  none
--- Bound   256 backends and 256 fields a call.
+-- Bound   64 backends and 64 fields a call.
 -- Repeat  the last operation of a proxy counts once; its field goes a life of the hash later.
 -- Example EVALSHA <sha> 1 maitred:{eu}:picks p1 op1 10000 160000 "b1=3 b2" ""
 if #KEYS ~= 1 or #ARGV ~= 6 then
@@ -20,14 +20,14 @@ end
 local more, forgotten = {}, {}
 for word in string.gmatch(ARGV[5], '[^ ]+') do
   local backend, count = string.match(word, '^([%w._-]+)=?(%d*)$')
-  if not backend or #count > 9 or #more >= 256 then
-    return redis.error_reply('ARGUMENT select/bump: picks are up to 256 of backend=count')
+  if not backend or #count > 9 or #more >= 64 then
+    return redis.error_reply('ARGUMENT select/bump: picks are up to 64 of backend=count')
   end
   more[#more + 1] = { backend, (tonumber(count) or 1) * 1000 }
 end
 for word in string.gmatch(ARGV[6], '[^ ]+') do
-  if #forgotten >= 256 then
-    return redis.error_reply('ARGUMENT select/bump: up to 256 fields')
+  if #forgotten >= 64 then
+    return redis.error_reply('ARGUMENT select/bump: up to 64 fields')
   end
   forgotten[#forgotten + 1] = word
 end

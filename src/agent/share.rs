@@ -16,7 +16,9 @@ const EVERY: Duration = Duration::from_millis(250);
 /// Of how many exchanges one is made while it does not.
 const IDLE_ROUNDS: u32 = 4;
 /// Backends, and fields to drop, in one call.
-const BATCH: usize = 256;
+const BATCH: usize = 64;
+/// Calls of one exchange; what is left goes with the next one.
+const CALLS_MAX: usize = 16;
 /// Half-lives after which nothing that counts is left of a pick.
 const HALFLIVES: u64 = 10;
 /// How much longer than that the hash lives, so that a proxy can repeat an operation.
@@ -32,6 +34,14 @@ struct Bump {
     picks: Vec<(NodeId, u32)>,
 }
 
+impl Bump {
+    /// What this proxy picked since the last one.
+    fn next(proxy: &Proxy) -> Option<Self> {
+        let picks = proxy.memory().take_unshared(BATCH);
+        (!picks.is_empty()).then(|| Self { op: OperationId::fresh(), picks })
+    }
+}
+
 /// What stands in the store.
 #[derive(Default)]
 struct Heard {
@@ -40,8 +50,8 @@ struct Heard {
 }
 
 /// Tells the other proxies whom this one picks, and hears whom they do, where the config says so. Never on the way of a
-/// request: one `select/bump` and one read every 250 ms while it picks, however many players come; one read a second
-/// while it does not.
+/// request: every 250 ms while it picks, however many players come, one `select/bump` for each 64 backends it picked and
+/// one read; one read a second while it does not.
 pub(super) async fn share(proxy: Arc<Proxy>) {
     let mut bump = None;
     let mut heard = Heard::default();
@@ -54,10 +64,7 @@ pub(super) async fn share(proxy: Arc<Proxy>) {
         if !proxy.core.config.selector.recent_picks.shared {
             continue;
         }
-        if bump.is_none() {
-            let picks = proxy.memory().take_unshared(BATCH);
-            bump = (!picks.is_empty()).then(|| Bump { op: OperationId::fresh(), picks });
-        }
+        bump = bump.or_else(|| Bump::next(&proxy));
         idle = if bump.is_some() { 0 } else { idle.wrapping_add(1) };
         if idle % IDLE_ROUNDS == 0
             && let Err(error) = exchange(&proxy, &mut bump, &mut heard).await
@@ -71,10 +78,12 @@ pub(super) async fn share(proxy: Arc<Proxy>) {
 async fn exchange(proxy: &Proxy, bump: &mut Option<Bump>, heard: &mut Heard) -> Result<()> {
     let store = &proxy.core.store;
     let halflife_ms = proxy.core.config.selector.recent_picks.halflife_ms;
-    if let Some(Bump { op, picks }) = bump {
-        tell(store, &proxy.core.identity.id, op, picks, &heard.forgotten, halflife_ms).await?;
-        *bump = None;
+    for _ in 0..CALLS_MAX {
+        let Some(Bump { op, picks }) = bump else { break };
+        let forgotten = std::mem::take(&mut heard.forgotten);
+        tell(store, &proxy.core.identity.id, op, picks, &forgotten, halflife_ms).await?;
         proxy.memory().told();
+        *bump = Bump::next(proxy);
     }
     *heard = hear(store, &proxy.core.identity.id, halflife_ms).await?;
     proxy.memory().hear(&heard.picks, boot_ms());
