@@ -5,6 +5,7 @@
 mod bench;
 mod config_cmd;
 mod context;
+mod curves;
 mod demo;
 mod doctor;
 mod doubt;
@@ -56,6 +57,8 @@ enum Command {
     Scripts(scripts::Options),
     /// Check a config file or write a commented default
     Config(config_cmd::Options),
+    /// Draw every curve of the selector, and every metric of the config, as SVG
+    Curves(curves::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),
     /// Look for what is wrong with the store, its rights and its data
@@ -159,6 +162,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Tokens(options) => tokens::run(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
+        Command::Curves(options) => curves::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
         Command::Doctor(options) => doctor::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
