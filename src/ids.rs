@@ -128,7 +128,7 @@ text_id!(
     NodeId, "node id", "1 to 59 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NODE_ID_MAX_BYTES)
 );
 text_id!(
-    /// What a node is for: `proxy`, `backend`, `link`, `service`, or a name of the operator's own.
+    /// What a node is for: `proxy`, `backend`, `lobby`, `link`, `service`, or a name of the operator's own.
     Role, "role", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
@@ -204,6 +204,16 @@ impl Role {
     /// The role of processes that players land on.
     pub fn backend() -> Self {
         Self(Arc::from("backend"))
+    }
+
+    /// The role of processes where players wait for a place and get none.
+    pub fn lobby() -> Self {
+        Self(Arc::from("lobby"))
+    }
+
+    /// True for roles that give places: all but `proxy`, `lobby`, `link` and `service`.
+    pub fn gives_places(&self) -> bool {
+        self.takes_players() && &*self.0 != "lobby"
     }
 
     /// True for roles that players land on: all but `proxy`, `link` and `service`.

@@ -26,6 +26,8 @@ mod nodes;
 mod reply;
 #[path = "script_bridge/rules.rs"]
 mod rules;
+#[path = "script_bridge/select.rs"]
+mod select;
 #[path = "script_bridge/tokens.rs"]
 mod tokens;
 #[path = "script_bridge/twin.rs"]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId};
-use crate::node::{DRAINING_LABEL, Snapshot};
-use crate::select::{Ask, Exclusion, Pick, Ranking, Standing, rank};
-use crate::store::boot_ms;
+use crate::node::DRAINING_LABEL;
+use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
@@ -17,8 +17,9 @@ use super::charge::Charge;
 use super::config::Config;
 use super::core::Core;
 use super::proxy::{Claiming, Proxy, reason_of};
-use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
+use super::request::{Balanced, Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
+use super::trigger::{Verdict, verdict};
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// How one attempt ended.
@@ -55,8 +56,15 @@ impl Dispatch {
     pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Outcome {
         let core = &proxy.core;
         let config = core.config();
-        if !request.source.is_on(&config.triggers) {
-            return Outcome::Refused(proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"));
+        match verdict(&request, &config.triggers, &config.routing, proxy.is_lobby) {
+            Verdict::Place => {}
+            Verdict::Balance => return balance(proxy, request).map_or_else(Outcome::Refused, Outcome::Balanced),
+            Verdict::Refuse(Reason::SourceOff) => {
+                return Outcome::Refused(
+                    proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"),
+                );
+            }
+            Verdict::Refuse(reason) => return Outcome::Refused(proxy.refusal(reason, "the application says so")),
         }
         let cancelled = core.stop.child_token();
         proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
@@ -118,7 +126,7 @@ impl Dispatch {
         match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
             Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
-            Outcome::Refused(_) => Err(end),
+            Outcome::Refused(_) | Outcome::Balanced(_) => Err(end),
         }
     }
 
@@ -126,27 +134,19 @@ impl Dispatch {
     async fn ask_around(&mut self, claimant: &Claimant) -> Result<Box<Transfer>, (Reason, String)> {
         let proxy = Arc::clone(&self.proxy);
         let core = &proxy.core;
-        let snapshot = core.directory.snapshot();
-        let now = boot_ms();
-        let standing = |id: &NodeId| Standing {
-            killed: core.control.is_killed(id),
-            draining: core.control.is_draining(id),
-            cooling: proxy.cooldowns().is_cooling(id, now),
-        };
-        let ranking =
-            rank(&snapshot, &self.request.ask, &core.identity.id, self.config.dispatch.stale_after_ms, standing);
+        let most = self.config.dispatch.max_retries.saturating_add(1);
+        let ranking = proxy.choose(&self.request.ask, most);
         if ranking.picks.is_empty() {
-            if let Some(by) = drained_by(core, &snapshot, &self.request.ask, &ranking) {
+            if let Some(by) = drained_by(core, &self.request.ask, &ranking) {
                 return Err((Reason::Draining, format!("the server is drained by {by}")));
             }
-            let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
-            return Err((
-                Reason::NoCandidate,
-                format!("{} nodes in view; left out: {}", snapshot.nodes.len(), why.join(", ")),
-            ));
+            return Err((Reason::NoCandidate, nobody(&ranking)));
         }
         let mut said = Vec::new();
-        for (pick, attempt) in ranking.picks.iter().take(self.config.dispatch.max_retries + 1).zip(1_u32..) {
+        for (pick, attempt) in ranking.picks.iter().zip(1_u32..) {
+            if attempt > 1 {
+                proxy.picked(&pick.node.id);
+            }
             match self.attempt(pick, attempt, claimant).await {
                 Step::Done(transfer) => return Ok(transfer),
                 Step::Stop(reason, why) => return Err((reason, why)),
@@ -154,8 +154,7 @@ impl Dispatch {
                     tracing::debug!(player = %self.request.player, server = %pick.node.id, %why, "next backend");
                     said.push(format!("{}: {why}", pick.node.id));
                     if cool {
-                        let now = boot_ms();
-                        proxy.cooldowns().start(&pick.node.id, now + self.config.dispatch.cooldown_ms, now);
+                        proxy.cool(&pick.node.id);
                     }
                 }
             }
@@ -203,7 +202,8 @@ impl Dispatch {
 
     /// The question to one backend, and its answer.
     async fn ask(&mut self, pick: &Pick, attempt: u32) -> Result<PlaceAnswer, Step> {
-        let core = Arc::clone(&self.proxy.core);
+        let proxy = Arc::clone(&self.proxy);
+        let core = &proxy.core;
         let timeout_ms = self.config.dispatch.attempt_timeout_ms;
         let body = PlaceRequest {
             player: self.request.player.clone(),
@@ -216,7 +216,11 @@ impl Dispatch {
         self.asked.push(pick.node.id.clone());
         self.exposed = true;
         let target = format!("{}:{PLACES}", pick.node.id);
+        let asked = Instant::now();
         let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
+        if matches!(&answer, Ok(_) | Err(Error::Callee { .. })) {
+            proxy.memory().answered(&pick.node.id, asked.elapsed().as_secs_f64() * 1_000.0);
+        }
         if let Err(Error::Callee { code, .. }) = &answer
             && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)
         {
@@ -289,14 +293,37 @@ impl Dispatch {
 
 /// Who drains the server that was asked for by name, where that is why it was left out. Its row says so as well, to a
 /// proxy that has not heard of the entry.
-fn drained_by(core: &Core, snapshot: &Snapshot, ask: &Ask, ranking: &Ranking) -> Option<String> {
+fn drained_by(core: &Core, ask: &Ask, ranking: &Ranking) -> Option<String> {
     let named = ask.server.as_ref()?;
     let (_, why) = ranking.excluded.iter().find(|(id, _)| id == named)?;
     if !matches!(why, Exclusion::Draining | Exclusion::NotAccepting) {
         return None;
     }
-    let row = || snapshot.get(named)?.record.labels.get(DRAINING_LABEL).cloned();
+    let row = || core.directory.snapshot().get(named)?.record.labels.get(DRAINING_LABEL).cloned();
     core.control.drain(named).map(|entry| entry.by).or_else(row)
+}
+
+/// Why nobody can be asked, for the operator.
+fn nobody(ranking: &Ranking) -> String {
+    let named: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
+    let more = match ranking.left_out.saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{} backends in view were left out: {}{more}", ranking.left_out, named.join(", "))
+}
+
+/// A backend for a player who gets no place. Asks nobody.
+fn balance(proxy: &Proxy, request: Request) -> Result<Balanced, Refusal> {
+    if proxy.core.control.is_killed(&proxy.core.identity.id) {
+        return Err(proxy.refusal(Reason::KillSwitch, "a kill switch is on"));
+    }
+    let ranking = proxy.choose(&request.ask, 1);
+    let Some(pick) = ranking.picks.first() else {
+        return Err(proxy.refusal(Reason::NoCandidate, nobody(&ranking)));
+    };
+    let (server, addr) = (pick.node.id.clone(), pick.node.addr.clone());
+    Ok(Balanced { player: request.player, request: request.id, server, addr })
 }
 
 impl Drop for Dispatch {

@@ -16,7 +16,7 @@
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
-//!   ([`place`](ProxyAgent::place)).
+//!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
@@ -32,6 +32,7 @@ mod kept;
 mod live;
 mod managed;
 mod managed_state;
+mod pick;
 mod placement;
 mod proxy;
 mod redeem;
@@ -39,8 +40,10 @@ mod request;
 mod router;
 mod settle;
 mod setup;
+mod share;
 mod source;
 mod take;
+mod trigger;
 mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
@@ -49,7 +52,7 @@ pub use managed::{Kept, Managed};
 pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};
 pub use redeem::{RedeemRefusal, Redeemed};
-pub use request::{Outcome, Reason, Refusal, Request, Source, Transfer};
+pub use request::{Balanced, Outcome, Reason, Refusal, Request, Source, Transfer};
 pub use router::RouterAgent;
 pub use setup::Setup;
 pub use source::ConfigSource;

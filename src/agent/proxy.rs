@@ -9,14 +9,15 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId, Player, RequestId};
-use crate::select::Cooldowns;
+use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
+use crate::select::Memory;
 use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
 use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
+use super::share::share;
 use super::take::take;
 
 /// How an application moves a player.
@@ -28,7 +29,10 @@ pub trait Mover: Send + Sync {
 /// What the parts of a proxy share.
 pub(super) struct Proxy {
     pub core: Arc<Core>,
-    pub cooldowns: Mutex<Cooldowns>,
+    /// What it knows of the backends by itself.
+    pub memory: Mutex<Memory>,
+    /// This node is a lobby.
+    pub is_lobby: bool,
     /// Requests under way, for [`ProxyAgent::cancel`].
     pub under_way: Mutex<HashMap<(Player, RequestId), CancellationToken>>,
     /// Transfers that were handed out and whose tokens may still live, by request.
@@ -36,8 +40,8 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub fn cooldowns(&self) -> MutexGuard<'_, Cooldowns> {
-        self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn under_way(&self) -> MutexGuard<'_, HashMap<(Player, RequestId), CancellationToken>> {
@@ -175,12 +179,15 @@ impl ProxyAgent {
         );
         let proxy = Proxy {
             core: Arc::clone(agent.core()),
-            cooldowns: Mutex::new(Cooldowns::default()),
+            memory: Mutex::default(),
+            is_lobby: core.identity.role == Role::lobby(),
             under_way: Mutex::new(HashMap::new()),
             transfers: Mutex::new(HashMap::new()),
         };
+        let proxy = Arc::new(proxy);
+        core.tasks.spawn(share(Arc::clone(&proxy)));
         let placement = Placement::new(agent.core());
-        Self { agent, proxy: Arc::new(proxy), placement }
+        Self { agent, proxy, placement }
     }
 
     pub(super) fn placement(&self) -> &Placement {
@@ -193,7 +200,12 @@ impl ProxyAgent {
     }
 
     /// Finds a place for a player: ranks one snapshot, asks the best backend, claims the token it issued; then the next
-    /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too.
+    /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too. Where nothing
+    /// is asked for and the fleet has lobbies (`routing.lobbyMode`), or this is one, the backend with the most kept places
+    /// comes first, else the one with the lowest score.
+    ///
+    /// Who connects to a fleet without lobbies and is not to be placed is [`Balanced`](Outcome::Balanced): that asks nobody
+    /// and needs neither the store nor a lease.
     ///
     /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim; before them
     /// EVALSHA limit/take where the config has a limit of the request's source, and EVALSHA limit/refund where such a
@@ -209,6 +221,7 @@ impl ProxyAgent {
                 self.proxy.remember(id, transfer);
                 "transfer"
             }
+            Outcome::Balanced(_) => "balanced",
             Outcome::Refused(refusal) => refusal.reason.as_str(),
         };
         Span::current().record("outcome", word);
@@ -216,12 +229,12 @@ impl ProxyAgent {
         outcome
     }
 
-    /// [`dispatch`](Self::dispatch), then moves the player with `mover`. Where that fails the token is released, so that
+    /// [`dispatch`](Self::dispatch), then moves a player who has a place with `mover`. Where that fails the token is released, so that
     /// its place is free at once.
     pub async fn send(&self, request: Request, mover: &impl Mover) -> Outcome {
         let transfer = match self.dispatch(request).await {
             Outcome::Transfer(transfer) => transfer,
-            refused => return refused,
+            other => return other,
         };
         let why = if transfer.left_ms() == 0 {
             "the token was about to expire".to_owned()

@@ -107,6 +107,19 @@ impl Setup {
         Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
     }
 
+    /// Starts a lobby: where players wait for a place and get none. A participant like a proxy, of the role `lobby`, that
+    /// takes no new players from others, has no inventory and serves no regions whatever `load` says; a bare request of it
+    /// goes to the backend and region with the most kept places. Needs a tokio runtime; waits for nothing.
+    pub fn lobby(mut self, load: impl LoadSource) -> Result<ProxyAgent> {
+        self.config.node.role = Role::lobby();
+        let load = move || {
+            let mut sample = load.sample();
+            sample.load.regions.clear();
+            sample
+        };
+        Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
+    }
+
     /// A proxy that is no member: it claims the tokens of players who connect, and publishes nothing. Starts no task;
     /// needs a tokio runtime.
     pub fn router(self) -> Result<RouterAgent> {

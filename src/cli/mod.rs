@@ -6,6 +6,7 @@ mod bench;
 mod config_cmd;
 mod config_push;
 mod context;
+mod curves;
 mod demo;
 mod doctor;
 mod doubt;
@@ -59,6 +60,8 @@ enum Command {
     Scripts(scripts::Options),
     /// Check a config file, write a commented default, push a config to every running node
     Config(config_cmd::Options),
+    /// Draw every curve of the selector, and every metric of the config, as SVG
+    Curves(curves::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),
     /// Give a node no new players, while it keeps those it has
@@ -166,6 +169,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Tokens(options) => tokens::run(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
+        Command::Curves(options) => curves::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
         Command::Drain(options) => drain::drain(&context, options).await,
         Command::Undrain(options) => drain::undrain(&context, options).await,

@@ -9,6 +9,8 @@ use crate::error::{Error, Result};
 use crate::ids::NodeId;
 use crate::store::{Invocation, Store, Trust, scripts};
 
+use super::switches::Switches;
+
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
 /// The config that an operator pushed (POL-5): its value is a text of `agent::config`, empty where it was withdrawn.
@@ -163,6 +165,24 @@ impl Control {
     /// The entry by which an operator drains `id`: who, and since when.
     pub fn drain(&self, id: &NodeId) -> Option<ControlEntry> {
         self.entry(&drain_name(id)).filter(ControlEntry::is_on)
+    }
+
+    /// Who is switched off and who is drained now.
+    pub fn switches(&self) -> Switches {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let mut switches = Switches::default();
+        for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
+            let (list, id) = match name.split_once(':') {
+                Some(("kill", id)) => (&mut switches.killed, id),
+                Some(("drain", id)) => (&mut switches.draining, id),
+                _ => {
+                    switches.fleet |= name == KILL;
+                    continue;
+                }
+            };
+            list.extend(NodeId::new(id).ok());
+        }
+        switches
     }
 
     /// Every entry in force, by name.

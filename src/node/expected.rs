@@ -26,6 +26,11 @@ pub(super) struct Expected {
 }
 
 impl Expected {
+    /// True where nobody is expected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
     /// Expects these and no others; who was expected before is waited for no longer than from then on.
     pub(super) fn set(&mut self, peers: impl IntoIterator<Item = Identity>) {
         let mut before = std::mem::take(&mut self.peers);

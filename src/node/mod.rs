@@ -5,6 +5,7 @@
 //!
 //! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
 //! - [`Control`]: the kill switch, drain and config entries, as last verified.
+//! - [`Switches`]: kill and drain of all nodes at one moment.
 //! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
 //! - [`Membership`]: join, beat, leave.
 //! - [`Directory`]: this node's view of the others, and [`Liveness`], the judgement of a beat's age.
@@ -21,6 +22,7 @@ mod liveness;
 mod membership;
 mod record;
 pub mod roster;
+mod switches;
 mod view;
 
 pub use control::{CONFIG, Control, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, KillArg, drain_name, kill_name};
@@ -29,4 +31,5 @@ pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};
 pub use membership::{BeatOutcome, Membership};
 pub use record::{Identity, Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
+pub use switches::Switches;
 pub use view::{DirectoryEvent, NodeView, ServiceRef, Snapshot};

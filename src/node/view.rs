@@ -1,6 +1,6 @@
 //! The view of the zone's nodes as a value: rows and times go in, states and events come out. No I/O, no clock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -107,13 +107,14 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct View {
     limits: LivenessLimits,
-    entries: HashMap<NodeId, Entry>,
+    /// In the order of snapshots, so that making one sorts nothing.
+    entries: BTreeMap<NodeId, Entry>,
     expected: Expected,
 }
 
 impl View {
     pub(super) fn new(limits: LivenessLimits) -> Self {
-        Self { limits, entries: HashMap::new(), expected: Expected::default() }
+        Self { limits, entries: BTreeMap::new(), expected: Expected::default() }
     }
 
     pub(super) fn get(&self, id: &NodeId) -> Option<&Arc<NodeRecord>> {
@@ -247,6 +248,10 @@ impl View {
     /// One node, judged as of `now_ms`; `Removed` for an id that was removed not long ago.
     pub(super) fn look(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
         let Some(entry) = self.entries.get(id) else { return self.expected.look(id, now_ms) };
+        Some(self.judged(entry, now_ms))
+    }
+
+    fn judged(&self, entry: &Entry, now_ms: u64) -> NodeView {
         let age_ms = Self::age_ms(entry, now_ms);
         let mut liveness = self.limits.judge(age_ms);
         if entry.removed_at_ms.is_some() {
@@ -254,21 +259,19 @@ impl View {
         } else if entry.left {
             liveness = liveness.max(Liveness::Offline);
         }
-        Some(NodeView { record: Arc::clone(&entry.record), liveness, age_ms })
+        NodeView { record: Arc::clone(&entry.record), liveness, age_ms }
     }
 
     pub(super) fn snapshot(&self, now_ms: u64, stale: bool) -> Snapshot {
-        let mut nodes: Vec<NodeView> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.removed_at_ms.is_none() && !entry.left)
-            .filter_map(|(id, _)| self.look(id, now_ms))
-            .filter(|view| view.liveness != Liveness::Removed)
-            .collect();
-        let shown: HashSet<&NodeId> = nodes.iter().map(|view| &view.record.id).collect();
-        let expected: Vec<NodeView> = self.expected.others(now_ms, |id| shown.contains(id)).collect();
-        nodes.extend(expected);
-        nodes.sort_unstable_by(|a, b| a.record.id.cmp(&b.record.id));
+        let there = self.entries.values().filter(|entry| entry.removed_at_ms.is_none() && !entry.left);
+        let judged = there.map(|entry| self.judged(entry, now_ms));
+        let mut nodes: Vec<NodeView> = judged.filter(|view| view.liveness != Liveness::Removed).collect();
+        if !self.expected.is_empty() {
+            let shown: HashSet<&NodeId> = nodes.iter().map(|view| &view.record.id).collect();
+            let expected: Vec<NodeView> = self.expected.others(now_ms, |id| shown.contains(id)).collect();
+            nodes.extend(expected);
+            nodes.sort_unstable_by(|a, b| a.record.id.cmp(&b.record.id));
+        }
         Snapshot { nodes, as_of_ms: now_ms, stale }
     }
 }

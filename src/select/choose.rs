@@ -1,10 +1,16 @@
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::ids::{NodeId, Region};
-use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot};
+use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot, Switches};
+
+use super::memory::{Known, Memory};
+use super::score::{Circumstances, Scorer};
+
+/// Backends that were left out and are named in a [`Ranking`]; the others are only counted.
+pub const NAMED_MAX: usize = 16;
 
 /// What a request wants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,17 +21,45 @@ pub struct Ask {
     pub region: Option<Region>,
     /// A backend that has this world loaded.
     pub world: Option<String>,
+    /// Rather a backend that serves this region, by the weight of the metric with the source `stickyRegion`.
+    pub prefer: Option<Region>,
 }
 
-/// What is known of a node besides its row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// A kill switch is on for it.
-    pub killed: bool,
-    /// An operator drains it.
-    pub draining: bool,
-    /// It refused or did not answer a moment ago.
-    pub cooling: bool,
+impl Ask {
+    /// True where any backend and any region will do.
+    pub fn is_bare(&self) -> bool {
+        self.server.is_none() && self.region.is_none() && self.world.is_none()
+    }
+}
+
+/// Everything that a choice is made from: one moment of one proxy.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The nodes.
+    pub snapshot: &'a Snapshot,
+    /// What is wanted.
+    pub ask: &'a Ask,
+    /// Who chooses: never picked.
+    pub own: &'a NodeId,
+    /// Where it is: its label `locality`.
+    pub locality: Option<&'a str>,
+    /// Age of a backend's last beat from which it is not picked.
+    pub stale_after_ms: u64,
+    /// Kill switches and drain entries.
+    pub switches: &'a Switches,
+    /// Cooldowns, recent picks, round trips.
+    pub memory: &'a Memory,
+    /// Now, on the clock of `memory`.
+    pub now_ms: u64,
+}
+
+/// What makes one backend better than another.
+#[derive(Debug, Clone, Copy)]
+pub enum Order<'a> {
+    /// The lowest score (SEL-1), ties by node id.
+    Score(&'a Scorer<'a>),
+    /// The most kept places in one region (SEL-6), ties by node id, then region. Who publishes no count is left out.
+    MostKept,
 }
 
 /// Why a node was left out.
@@ -46,7 +80,7 @@ pub enum Exclusion {
     Draining,
     /// It refused or did not answer a moment ago.
     Cooling,
-    /// It does not serve the region, or for a bare request publishes no kept counts.
+    /// It does not serve the region, or publishes no kept counts to choose by.
     NoRegion,
     /// It has not loaded the world.
     NoWorld,
@@ -57,74 +91,123 @@ pub enum Exclusion {
 pub struct Pick {
     /// Its row in the snapshot.
     pub node: Arc<NodeRecord>,
-    /// The region to ask for.
+    /// The region to ask for; `None` leaves it to the backend.
     pub region: Option<Region>,
 }
 
-/// Backends in the order to ask them, and why the others are not among them.
+/// Backends in the order to ask them, and why others are not among them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ranking {
-    /// Best first.
+    /// Best first, no more than were asked for.
     pub picks: Vec<Pick>,
-    /// Left out, by id.
+    /// Backends that were left out, the first [`NAMED_MAX`] of them.
     pub excluded: Vec<(NodeId, Exclusion)>,
+    /// How many were left out.
+    pub left_out: usize,
 }
 
-/// Orders the backends of a snapshot for a request that `own` makes.
+/// The `most` best backends of a snapshot for a request.
 ///
-/// A bare request goes to the backend and region with the most kept places; ties by node id, then region. A request for
-/// a region goes by that region's kept places; backends that publish none come last. A named backend is never replaced
-/// by another one. Nodes of the roles `proxy`, `link` and `service` are never picked, nor is `own`.
-pub fn rank(
-    snapshot: &Snapshot,
-    ask: &Ask,
-    own: &NodeId,
-    stale_after_ms: u64,
-    standing: impl Fn(&NodeId) -> Standing,
-) -> Ranking {
-    let mut ranking = Ranking::default();
-    let mut ranked: Vec<(Reverse<Option<u64>>, Pick)> = Vec::new();
-    for view in snapshot.nodes.iter().filter(|view| is_candidate(view, ask, own)) {
-        let id = &view.record.id;
-        match check(view, ask, stale_after_ms, standing(id)) {
-            Ok((kept, region)) => {
-                ranked.push((Reverse(kept), Pick { node: Arc::clone(&view.record), region }));
-            }
-            Err(exclusion) => ranking.excluded.push((id.clone(), exclusion)),
+/// Filters first (SEL-4), then `order`. A named backend is never replaced by another one. Nodes of the roles `proxy`,
+/// `lobby`, `link` and `service` are never picked, nor is `own`. The same scene gives the same ranking, whatever the order
+/// of its nodes. One walk over the snapshot; nothing is allocated for a single backend but for the `most` and the
+/// [`NAMED_MAX`] that the answer names.
+pub fn rank(scene: &Scene<'_>, order: Order<'_>, most: usize) -> Ranking {
+    match order {
+        Order::Score(scorer) => by_score(scene, scorer, most),
+        Order::MostKept => by_kept(scene, most),
+    }
+}
+
+/// A backend that passed the filters. An index is half as long as a reference.
+struct Candidate {
+    index: usize,
+    plain: f64,
+    picks: f64,
+}
+
+fn by_score(scene: &Scene<'_>, scorer: &Scorer<'_>, most: usize) -> Ranking {
+    let nodes = &scene.snapshot.nodes;
+    let around = Circumstances { ask: scene.ask, locality: scene.locality };
+    let mut candidates = Vec::with_capacity(nodes.len());
+    let mut highest = 0.0_f64;
+    let mut ranking = filter(scene, |index, record, known| {
+        if let Some(region) = &scene.ask.region
+            && !record.load.regions.contains_key(region)
+        {
+            return Err(Exclusion::NoRegion);
+        }
+        let picks = scorer.recent(known, scene.now_ms);
+        highest = highest.max(picks);
+        candidates.push(Candidate { index, plain: scorer.plain(record, known, around), picks });
+        Ok(())
+    });
+    let mut best = Best::new(most);
+    for candidate in &candidates {
+        if let Some(view) = nodes.get(candidate.index) {
+            let id = &view.record.id;
+            let score = scorer.whole(candidate.plain, candidate.picks, highest, id);
+            best.offer((Score(score), id), &view.record);
         }
     }
-    // The snapshot is ordered by id and the sort is stable, so ties stay in that order.
-    ranked.sort_by_key(|(kept, _)| *kept);
-    ranking.picks = ranked.into_iter().map(|(_, pick)| pick).collect();
+    ranking.picks = best.into_picks(|_| scene.ask.region.clone());
     ranking
 }
 
-fn is_candidate(view: &NodeView, ask: &Ask, own: &NodeId) -> bool {
+fn by_kept(scene: &Scene<'_>, most: usize) -> Ranking {
+    let mut best = Best::new(most);
+    let mut ranking = filter(scene, |_, record, _| {
+        let counted = record.load.regions.iter().filter_map(|(region, kept)| Some(((*kept)?, region)));
+        // The last of equal maxima wins, so walk backwards to end at the first region by name.
+        let (kept, region) = counted.rev().max_by_key(|(kept, _)| *kept).ok_or(Exclusion::NoRegion)?;
+        best.offer((Reverse(kept), &record.id, region), record);
+        Ok(())
+    });
+    ranking.picks = best.into_picks(|(_, _, region)| Some((*region).clone()));
+    ranking
+}
+
+/// Shows `take` every backend that passes the filters; it may leave one out itself.
+fn filter<'a>(
+    scene: &Scene<'a>,
+    mut take: impl FnMut(usize, &'a Arc<NodeRecord>, Option<&'a Known>) -> Result<(), Exclusion>,
+) -> Ranking {
+    let mut ranking = Ranking::default();
+    let mut beside = scene.memory.beside();
+    for (index, view) in scene.snapshot.nodes.iter().enumerate().filter(|(_, view)| is_candidate(view, scene)) {
+        let record = &view.record;
+        let known = beside.look(&record.id);
+        if let Err(exclusion) = check(view, scene, known).and_then(|()| take(index, record, known)) {
+            ranking.left_out += 1;
+            if ranking.excluded.len() < NAMED_MAX {
+                ranking.excluded.push((record.id.clone(), exclusion));
+            }
+        }
+    }
+    ranking
+}
+
+fn is_candidate(view: &NodeView, scene: &Scene<'_>) -> bool {
     let record = &view.record;
-    match &ask.server {
+    match &scene.ask.server {
         Some(server) => record.id == *server,
-        None => record.id != *own && record.role.takes_players(),
+        None => record.role.gives_places() && record.id != *scene.own,
     }
 }
 
-/// The kept places and the region to ask for, or why the node is left out.
-fn check(
-    view: &NodeView,
-    ask: &Ask,
-    stale_after_ms: u64,
-    standing: Standing,
-) -> Result<(Option<u64>, Option<Region>), Exclusion> {
+/// The filters of SEL-4 but for the region.
+fn check(view: &NodeView, scene: &Scene<'_>, known: Option<&Known>) -> Result<(), Exclusion> {
     let record = &view.record;
     if view.liveness != Liveness::Online {
         return Err(Exclusion::Suspect);
     }
-    if view.age_ms >= stale_after_ms {
+    if view.age_ms >= scene.stale_after_ms {
         return Err(Exclusion::Stale);
     }
-    if standing.killed || record.kill {
+    if record.kill || scene.switches.is_killed(&record.id) {
         return Err(Exclusion::Killed);
     }
-    if standing.draining {
+    if scene.switches.is_draining(&record.id) {
         return Err(Exclusion::Draining);
     }
     if !matches!(record.state, NodeState::Ready | NodeState::Degraded) {
@@ -133,137 +216,54 @@ fn check(
     if !record.accepting {
         return Err(Exclusion::NotAccepting);
     }
-    if standing.cooling {
+    if known.is_some_and(|known| known.cooling_until_ms > scene.now_ms) {
         return Err(Exclusion::Cooling);
     }
-    if ask.world.as_ref().is_some_and(|world| !record.load.worlds.contains(world)) {
+    if scene.ask.world.as_ref().is_some_and(|world| !record.load.worlds.contains(world)) {
         return Err(Exclusion::NoWorld);
     }
-    match (&ask.region, &ask.server) {
-        (Some(region), _) => {
-            let kept = record.kept(region).ok_or(Exclusion::NoRegion)?;
-            Ok((kept, Some(region.clone())))
-        }
-        // A named backend without a named region chooses the region itself.
-        (None, Some(_)) => Ok((None, None)),
-        (None, None) => {
-            let counted = record.load.regions.iter().filter_map(|(region, kept)| Some(((*kept)?, region)));
-            // The last of equal maxima wins, so walk backwards to end at the first region by name.
-            let most = counted.rev().max_by_key(|(kept, _)| *kept).ok_or(Exclusion::NoRegion)?;
-            Ok((Some(most.0), Some(most.1.clone())))
-        }
+    Ok(())
+}
+
+/// A score as something that can be sorted; none is no number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Score(f64);
+
+impl Eq for Score {}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{Epoch, Incarnation, Role};
-    use crate::node::Load;
-    use std::collections::BTreeMap;
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
 
-    fn id(text: &str) -> NodeId {
-        NodeId::new(text).expect("valid")
+/// The best few of many, in order.
+struct Best<'a, K> {
+    most: usize,
+    kept: Vec<(K, &'a Arc<NodeRecord>)>,
+}
+
+impl<'a, K: Ord> Best<'a, K> {
+    fn new(most: usize) -> Self {
+        Self { most, kept: Vec::with_capacity(most.saturating_add(1)) }
     }
 
-    fn region(text: &str) -> Region {
-        Region::new(text).expect("valid")
-    }
-
-    fn view(name: &str, regions: &[(&str, Option<u64>)]) -> NodeView {
-        let load = Load {
-            regions: regions.iter().map(|(name, kept)| (region(name), *kept)).collect(),
-            worlds: vec!["w".to_owned()],
-            ..Load::default()
-        };
-        let record = NodeRecord {
-            id: id(name),
-            role: Role::backend(),
-            addr: "h:1".to_owned(),
-            epoch: Epoch(1),
-            incarnation: Incarnation::new("i").expect("valid"),
-            seq: 1,
-            sent_at_ms: 0,
-            state: NodeState::Ready,
-            accepting: true,
-            kill: false,
-            players: 0,
-            soft_cap: 0,
-            load,
-            services: Vec::new(),
-            labels: BTreeMap::new(),
-        };
-        NodeView { record: Arc::new(record), liveness: Liveness::Online, age_ms: 0 }
-    }
-
-    fn edit(mut view: NodeView, change: impl FnOnce(&mut NodeRecord)) -> NodeView {
-        let mut record = (*view.record).clone();
-        change(&mut record);
-        view.record = Arc::new(record);
-        view
-    }
-
-    fn order(nodes: Vec<NodeView>, ask: &Ask) -> Vec<String> {
-        let mut snapshot = Snapshot { nodes, as_of_ms: 0, stale: false };
-        snapshot.nodes.sort_by(|a, b| a.record.id.cmp(&b.record.id));
-        let ranking = rank(&snapshot, ask, &id("own"), 3_000, |_| Standing::default());
-        let name =
-            |pick: &Pick| format!("{}:{}", pick.node.id, pick.region.as_ref().map_or("-", |region| region.as_str()));
-        ranking.picks.iter().map(name).collect()
-    }
-
-    #[test]
-    fn sel_6_a_bare_request_goes_to_the_most_kept_places_ties_by_id_then_region() {
-        let nodes = vec![
-            view("b2", &[("x", Some(5)), ("a", Some(9))]),
-            view("b1", &[("z", Some(9)), ("y", Some(9))]),
-            view("b3", &[("x", Some(10))]),
-            view("b0", &[("x", None)]),
-            view("own", &[("x", Some(99))]),
-        ];
-        assert_eq!(order(nodes, &Ask::default()), ["b3:x", "b1:y", "b2:a"]);
-        assert!(order(vec![view("b0", &[])], &Ask::default()).is_empty(), "none is none");
-    }
-
-    #[test]
-    fn sel_6_a_named_server_is_never_answered_by_another() {
-        let nodes = || vec![view("b1", &[("x", Some(1))]), view("b2", &[("x", Some(9)), ("y", None)])];
-        let ask =
-            |server: &str, name: Option<&str>| Ask { server: Some(id(server)), region: name.map(region), world: None };
-        assert_eq!(order(nodes(), &ask("b1", Some("x"))), ["b1:x"]);
-        assert_eq!(order(nodes(), &ask("b2", Some("y"))), ["b2:y"], "without a count it is reached by name");
-        assert_eq!(order(nodes(), &ask("b1", None)), ["b1:-"]);
-        assert!(order(nodes(), &ask("b1", Some("y"))).is_empty());
-        assert!(order(nodes(), &ask("b9", None)).is_empty());
-        let by_region = Ask { region: Some(region("y")), ..Ask::default() };
-        assert_eq!(order(nodes(), &by_region), ["b2:y"]);
-    }
-
-    #[test]
-    fn sel_4_each_filter_leaves_out_and_says_why() {
-        let base = || view("b1", &[("x", Some(1))]);
-        let late = |liveness, age_ms| NodeView { liveness, age_ms, ..base() };
-        let cases = [
-            (late(Liveness::Suspect, 2_600), Standing::default(), Exclusion::Suspect),
-            (late(Liveness::Offline, 4_000), Standing::default(), Exclusion::Suspect),
-            (late(Liveness::Online, 3_000), Standing::default(), Exclusion::Stale),
-            (edit(base(), |r| r.accepting = false), Standing::default(), Exclusion::NotAccepting),
-            (edit(base(), |r| r.state = NodeState::Starting), Standing::default(), Exclusion::NotReady),
-            (edit(base(), |r| r.state = NodeState::ShuttingDown), Standing::default(), Exclusion::NotReady),
-            (edit(base(), |r| r.kill = true), Standing::default(), Exclusion::Killed),
-            (base(), Standing { killed: true, ..Standing::default() }, Exclusion::Killed),
-            (base(), Standing { draining: true, ..Standing::default() }, Exclusion::Draining),
-            (base(), Standing { cooling: true, ..Standing::default() }, Exclusion::Cooling),
-        ];
-        for (node, standing, want) in cases {
-            let snapshot = Snapshot { nodes: vec![node], as_of_ms: 0, stale: false };
-            let ranking = rank(&snapshot, &Ask::default(), &id("own"), 3_000, |_| standing);
-            assert!(ranking.picks.is_empty());
-            assert_eq!(ranking.excluded, [(id("b1"), want)]);
+    fn offer(&mut self, key: K, record: &'a Arc<NodeRecord>) {
+        if self.kept.len() >= self.most && self.kept.last().is_none_or(|(worst, _)| *worst <= key) {
+            return;
         }
-        let snapshot = Snapshot { nodes: vec![base()], as_of_ms: 0, stale: false };
-        let lost = Ask { world: Some("nowhere".to_owned()), ..Ask::default() };
-        let ranking = rank(&snapshot, &lost, &id("own"), 3_000, |_| Standing::default());
-        assert_eq!(ranking.excluded, [(id("b1"), Exclusion::NoWorld)]);
+        let at = self.kept.partition_point(|(better, _)| *better <= key);
+        self.kept.insert(at, (key, record));
+        self.kept.truncate(self.most);
+    }
+
+    fn into_picks(self, region: impl Fn(&K) -> Option<Region>) -> Vec<Pick> {
+        self.kept.into_iter().map(|(key, record)| Pick { node: Arc::clone(record), region: region(&key) }).collect()
     }
 }

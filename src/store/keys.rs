@@ -65,6 +65,11 @@ impl Keys {
         self.key("control", "")
     }
 
+    /// `picks`: hash, recent picks of all proxies, a backend.
+    pub fn picks(&self) -> Key<'_> {
+        self.key("picks", "")
+    }
+
     /// `token:<player>`: hash, the player's reservation.
     pub fn token<'a>(&'a self, player: &'a Player) -> Key<'a> {
         self.key("token:", player.as_str())

@@ -105,6 +105,8 @@ scripts! {
     NODE_FORGET = "node/forget" answers ["FORGOTTEN", "NEED"];
     /// Replaces a control entry.
     CONTROL_PUT = "control/put" answers ["PUT", "CHANGED", "VERSION"];
+    /// Adds a proxy's picks to the recent picks of all.
+    SELECT_BUMP = "select/bump" answers ["BUMPED"];
     /// Writes a PENDING token.
     TOKEN_ISSUE = "token/issue" answers [
         "ISSUED", "TAKEN", "ENDED", "ATTEMPT", "CANCELLED", "LATE", "KILLED", "CONTROL", "NO_LEASE", "FENCED", "SKEW", "NEED"

@@ -135,6 +135,11 @@ pub fn put(name: &str, entry: &str, version: u64, last: u64, read: &str) -> Read
     Ready(&scripts::CONTROL_PUT, keys(["control".into()]), args)
 }
 
+pub fn bump(proxy: &str, op: &str, halflife_ms: u64, life_ms: u64, picks: &str, forgotten: &str) -> Ready {
+    let args = texts([proxy, op, &halflife_ms.to_string(), &life_ms.to_string(), picks, forgotten]);
+    Ready(&scripts::SELECT_BUMP, keys(["picks".into()]), args)
+}
+
 /// One wish for a place: what issue, claim and consume of one token share.
 #[derive(Clone)]
 pub struct Token {

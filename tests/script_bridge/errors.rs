@@ -1,6 +1,6 @@
 //! STO-7: an error that ends a script leaves the store as it was.
 
-use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, refund, remove, take};
+use super::calls::{Node, Ready, Token, bump, cancel, forget, key, put, reap, refund, remove, take};
 use super::twin::Twin;
 
 /// A call that writes, and what has to be in the store for it.
@@ -29,6 +29,7 @@ fn writing_calls(now: u64) -> Vec<Case> {
         seeded(joined(), &[["ZADD", "nodes:proxy", "1000", "p9"]], remove("proxy", 0, &["p9"])),
         seeded(joined(), &[["HSET", "epochs", "p9", "1 1"]], forget(0, &["proxy", "backend"], &[("p9", "1 1")])),
         case(vec![], put("kill", "{}", now, 0, "")),
+        seeded(vec![], &[["HSET", "picks", "b9", "1 1"]], bump("p1", "op1", 10_000, 160_000, "b1=1", "b9")),
         case(joined(), token.issue(&[])),
         case(issued(), token.claim("p1", now, "c1")),
         case(claimed(), token.consume("u1")),

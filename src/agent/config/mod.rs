@@ -44,6 +44,7 @@ mod problem;
 mod push;
 mod schema;
 mod sections;
+mod selector;
 mod table;
 mod url;
 mod walk;
@@ -52,8 +53,9 @@ mod yaml;
 pub use initial_routing::InitialRoutingConfig;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
-    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, SecurityConfig,
-    StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
+    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,
+    SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
 };
 pub use push::{PUSH_MAX_BYTES, Push};
+pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::initial_routing::InitialRoutingConfig;
+use super::selector::SelectorConfig;
 use super::url::SecretUrl;
 use crate::ids::{LimitName, NodeId, Role, Zone};
 use crate::limit::Limit;
@@ -10,7 +11,7 @@ use crate::limit::Limit;
 /// The whole config. `Debug` shows no password. The default is valid and switched off.
 ///
 /// Fields may be set in code; [`Config::check_enabled`] holds them against the same bounds as a file.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Config {
     /// `false`: no connection, no task, no thread (POL-2).
     pub enabled: bool,
@@ -32,6 +33,10 @@ pub struct Config {
     pub dispatch: DispatchConfig,
     /// Where fresh logins go.
     pub initial_routing: InitialRoutingConfig,
+    /// Who goes where without being named.
+    pub routing: RoutingConfig,
+    /// How a backend is chosen.
+    pub selector: SelectorConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
@@ -132,6 +137,15 @@ pub struct DispatchConfig {
     pub stale_after_ms: u64,
 }
 
+/// `routing`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoutingConfig {
+    /// The fleet has lobbies (DSP-6): a bare request goes to the backend and region with the most kept places, and a
+    /// player who connects and is not to be placed stays with the application, which has a lobby for them. `false`: every
+    /// player who connects is sent to a backend.
+    pub lobby_mode: bool,
+}
+
 /// `messages`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagesConfig {
@@ -150,6 +164,8 @@ pub struct TriggersConfig {
     pub command: bool,
     /// A player's connection.
     pub join: bool,
+    /// A player's first connection to the network, where `join` is off.
+    pub first_join: bool,
     /// An event of the application.
     pub event: bool,
     /// Any other source.
@@ -172,6 +188,8 @@ pub struct TextsConfig {
     pub no_candidate: String,
     /// All backends that were asked refused.
     pub refused: String,
+    /// The player has no right to be placed.
+    pub not_allowed: String,
     /// The kill switch is on.
     pub kill_switch: String,
     /// The reservation was lost to someone else or ran out.
@@ -243,7 +261,7 @@ impl Default for MessagesConfig {
 
 impl Default for TriggersConfig {
     fn default() -> Self {
-        Self { command: true, join: false, event: false, other: true }
+        Self { command: true, join: false, first_join: false, event: false, other: true }
     }
 }
 
@@ -252,6 +270,7 @@ impl Default for TextsConfig {
         Self {
             no_candidate: "No server has room for you right now. Please try again in a moment.".to_owned(),
             refused: "The servers are full. Please try again in a moment.".to_owned(),
+            not_allowed: "You may not be moved there.".to_owned(),
             kill_switch: "Moving between servers is switched off at the moment.".to_owned(),
             lost: "Your place is no longer reserved. Please try again.".to_owned(),
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),

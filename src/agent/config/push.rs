@@ -126,8 +126,9 @@ fn json(node: &Node) -> Json {
         Value::Text(text) => text.as_str().into(),
         Value::Map(_) => Json::Object(entries(node).map(|(name, value)| (name.to_owned(), json(value))).collect()),
         Value::List(items) => items.iter().map(json).collect(),
-        // No key takes the other two, so a file that was checked holds none.
-        Value::Nothing | Value::Fraction => Json::Null,
+        Value::Fraction(number) => (*number).into(),
+        // No key takes it, so a file that was checked holds none.
+        Value::Nothing => Json::Null,
     }
 }
 

@@ -4,6 +4,7 @@
 use super::initial_routing;
 use super::model::Config;
 use super::problem::Problem;
+use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
 use super::url::SecretUrl;
 use super::yaml::Node;
 use super::{limits, peers};
@@ -66,6 +67,10 @@ pub(super) enum Slot {
     },
     /// The entry servers of fresh logins.
     Servers,
+    /// `selector.metrics`: see `selector`.
+    Metrics,
+    /// `selector.backends`: see `selector`.
+    Backends,
 }
 
 impl Key {
@@ -83,6 +88,8 @@ impl Key {
                 "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
                  texts of at most {LABEL_MAX_BYTES} bytes without control characters"
             ),
+            Slot::Metrics => METRICS_ALLOWED.to_owned(),
+            Slot::Backends => BACKENDS_ALLOWED.to_owned(),
         };
         if self.relation.is_empty() { own } else { format!("{own}, {}", self.relation) }
     }
@@ -178,17 +185,31 @@ pub(super) static KEYS: &[Key] = &[
         "initialRouting.timeoutSeconds",
         Slot::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
     ),
+    key("routing.lobbyMode", Slot::Flag(|c| &mut c.routing.lobby_mode)),
+    key(
+        "selector.onNoCandidate",
+        Slot::Typed {
+            allowed: "refuse (queue is not: this build has no wait lines to queue in)",
+            set: set_on_no_candidate,
+        },
+    ),
+    key("selector.recentPicks.halflifeMs", millis(100, 600_000, |c| &mut c.selector.recent_picks.halflife_ms)),
+    key("selector.recentPicks.shared", Slot::Flag(|c| &mut c.selector.recent_picks.shared)),
+    key("selector.metrics", Slot::Metrics),
+    key("selector.backends", Slot::Backends),
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
     key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
     key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
+    key("triggers.firstJoin", Slot::Flag(|c| &mut c.triggers.first_join)),
     key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
     key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
     key("limits", Slot::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
     key("peers", Slot::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),
+    key("texts.notAllowed", player_text(|c| &mut c.texts.not_allowed)),
     key("texts.killSwitch", player_text(|c| &mut c.texts.kill_switch)),
     key("texts.lost", player_text(|c| &mut c.texts.lost)),
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
@@ -252,6 +273,14 @@ pub(super) fn set_store_url(config: &mut Config, text: &str) -> bool {
     let fits = url.is_some() || text.is_empty();
     if fits {
         config.store.url = url;
+    }
+    fits
+}
+
+fn set_on_no_candidate(config: &mut Config, text: &str) -> bool {
+    let fits = text == "refuse";
+    if fits {
+        config.selector.on_no_candidate = OnNoCandidate::Refuse;
     }
     fits
 }

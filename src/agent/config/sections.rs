@@ -58,6 +58,8 @@ sections! {
     "texts" texts Hot;
     "limits" limits Hot;
     "initialRouting" initial_routing Hot;
+    "routing" routing Hot;
+    "selector" selector Hot;
     // The directory is made with it.
     "peers" peers Anew;
 }

@@ -7,6 +7,7 @@ use super::initial_routing;
 use super::model::Config;
 use super::problem::{Place, Problem};
 use super::schema::{self, Key, Slot};
+use super::selector;
 use super::yaml::{Node, Value};
 
 /// What a walk found.
@@ -16,6 +17,8 @@ pub(super) struct Walked {
     pub config: Config,
     /// Where each key that the file gives has its value.
     pub places: BTreeMap<&'static str, Place>,
+    /// The same below keys whose names are the file's own, by path.
+    pub spots: BTreeMap<String, Place>,
     /// Keys whose value was not taken: comparing others with them would only mislead.
     pub bad: BTreeSet<&'static str>,
     pub problems: Vec<Problem>,
@@ -34,7 +37,7 @@ pub(super) fn walk_over(config: Config, root: &Node) -> Walked {
 }
 
 impl Walked {
-    fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
+    pub(super) fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
         self.problems.push(Problem { path: path.into(), place, what, allowed });
     }
 
@@ -70,7 +73,7 @@ impl Walked {
     }
 
     /// The key as a text, or a problem.
-    fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
+    pub(super) fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
         if let Value::Text(name) = &key.value {
             return Some(name);
         }
@@ -99,6 +102,17 @@ impl Walked {
 
     /// Puts the value into its field, or says what is wrong with it.
     fn assign(&mut self, key: &'static Key, node: &Node) -> Result<(), String> {
+        match key.slot {
+            Slot::Metrics if node.is_map() => {
+                selector::metrics(self, node);
+                return Ok(());
+            }
+            Slot::Backends if node.is_map() => {
+                selector::backends(self, node);
+                return Ok(());
+            }
+            _ => {}
+        }
         let config = &mut self.config;
         match (&key.slot, &node.value) {
             (Slot::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
@@ -125,7 +139,7 @@ impl Walked {
             (Slot::Millis { .. } | Slot::Seconds { .. } | Slot::Count { .. }, other) => {
                 return Err(format!("expected a whole number, found {}", other.kind()));
             }
-            (Slot::Labels | Slot::Table { .. }, other) => {
+            (Slot::Labels | Slot::Table { .. } | Slot::Metrics | Slot::Backends, other) => {
                 return Err(format!("expected a mapping, found {}", other.kind()));
             }
         }

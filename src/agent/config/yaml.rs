@@ -31,10 +31,18 @@ pub(super) enum Value {
     Nothing,
     Flag(bool),
     Whole(i128),
-    Fraction,
+    /// A number that is not whole; one that is none where the file has another than 64 bits can hold.
+    Fraction(f64),
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
+}
+
+impl Node {
+    /// True for a mapping, and for nothing: a mapping whose entries are all commented out.
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.value, Value::Map(_) | Value::Nothing)
+    }
 }
 
 impl Value {
@@ -44,7 +52,7 @@ impl Value {
             Self::Nothing => "nothing",
             Self::Flag(_) => "true or false",
             Self::Whole(_) => "a whole number",
-            Self::Fraction => "a number with a fraction, an exponent or too many digits",
+            Self::Fraction(_) => "a number with a fraction, an exponent or too many digits",
             Self::Text(_) => "text",
             Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
@@ -160,15 +168,15 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Whole(value.into()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Fraction)
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Fraction(value))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         // The parser answers these three for every spelling of an infinite number, also for a bare `inf` or `nan`.
         // As texts they would not be what stands in the file.
         Ok(match value {
-            ".inf" | "-.inf" | ".nan" => Value::Fraction,
+            ".inf" | "-.inf" | ".nan" => Value::Fraction(f64::NAN),
             text => Value::Text(text.to_owned()),
         })
     }

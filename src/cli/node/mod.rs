@@ -44,7 +44,7 @@ pub(super) struct Options {
     /// Node id [env: MAITRED_NODE_ID; then the config's]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Role: backend, proxy, or another one that only sends and answers messages [default: the config's]
+    /// Role: backend, proxy, lobby, or another one that only sends and answers messages [default: the config's]
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
     /// Address that players are sent to [default: the config's]
@@ -179,7 +179,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let duty = Arc::new(match role.as_str() {
         "proxy" if routes => Duty::Router(router::Duty::start(source)),
         "backend" => Duty::Backend(backend::Duty::start(source)),
-        "proxy" => Duty::Proxy(proxy::Duty::start(source)),
+        "proxy" => Duty::Proxy(proxy::Duty::start(source, false)),
+        "lobby" => Duty::Proxy(proxy::Duty::start(source, true)),
         _ => Duty::Other(Managed::start(source, |setup| setup.node(LoadSample::default))),
     });
     // Whoever starts a process with a config that cannot work wants to hear it from its exit.

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use crate::agent::{ConfigSource, Managed, Outcome, ProxyAgent, Request, Transfer};
 use crate::ids::{Player, RequestId, ServiceName};
 use crate::node::LoadSample;
+use crate::select::Ask;
 use crate::token::{CancelOutcome, ReleaseOutcome};
 
 use super::backend::{absent, set_load, status};
-use super::line::{Line, error, request};
+use super::line::{Line, error};
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
 const REMEMBERED: usize = 16_384;
@@ -43,12 +44,13 @@ impl Recent {
 }
 
 impl Duty {
-    pub fn start(source: ConfigSource) -> Self {
+    pub fn start(source: ConfigSource, is_lobby: bool) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
         let managed = Managed::start(source, move |setup| {
             let sample = Arc::clone(&sample);
-            setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())
+            let sample = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if is_lobby { setup.lobby(sample) } else { setup.proxy(sample) }
         });
         Self { managed, load, recent: Mutex::default() }
     }
@@ -67,8 +69,10 @@ impl Duty {
         };
         let Some(proxy) = self.managed.agent() else { return absent(line.id(), &self.managed) };
         match line {
-            Line::Dispatch { id, player, region, server, source } => {
-                self.dispatch(&proxy, &id, request(player, region, server, source)).await
+            Line::Dispatch { id, player, region, server, prefer, source, first_join, may_be_placed } => {
+                let ask = Ask { server, region, prefer, ..Ask::default() };
+                let request = Request { source, ask, first_join, may_be_placed, ..Request::new(player) };
+                self.dispatch(&proxy, &id, request).await
             }
             Line::Take { id, player } => self.take(&proxy, &id, &player).await,
             Line::Cancel { id, player, request } => self.cancel(&proxy, id.as_deref(), &player, &request).await,
@@ -165,6 +169,9 @@ pub(super) fn told(id: &str, player: &Player, outcome: &Outcome) -> Value {
             "id": id, "outcome": "transfer", "player": player, "server": transfer.server,
             "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
             "deadline_ms": transfer.left_ms(),
+        }),
+        Outcome::Balanced(balanced) => json!({
+            "id": id, "outcome": "balanced", "player": player, "server": balanced.server, "addr": balanced.addr,
         }),
         Outcome::Refused(refusal) => {
             let mut line = json!({
