@@ -66,7 +66,7 @@ pub(super) async fn share(proxy: Arc<Proxy>) {
         }
         bump = bump.or_else(|| Bump::next(&proxy));
         idle = if bump.is_some() { 0 } else { idle.wrapping_add(1) };
-        if idle % IDLE_ROUNDS == 0
+        if idle.is_multiple_of(IDLE_ROUNDS)
             && let Err(error) = exchange(&proxy, &mut bump, &mut heard).await
         {
             // Until the next time its own picks count, and what was heard last.

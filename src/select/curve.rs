@@ -174,7 +174,7 @@ mod tests {
             (Curve::Sigmoid { k: 10.0 }, [0.0, 0.070_104, 0.5, 0.929_896, 1.0]),
             (Curve::Step { threshold: 0.5 }, [0.0, 0.0, 1.0, 1.0, 1.0]),
             (Curve::Power { p: 2.0 }, [0.0, 0.0625, 0.25, 0.5625, 1.0]),
-            (Curve::Power { p: 0.5 }, [0.0, 0.5, 0.707_107, 0.866_025, 1.0]),
+            (Curve::Power { p: 0.5 }, [0.0, 0.5, std::f64::consts::FRAC_1_SQRT_2, 0.866_025, 1.0]),
         ];
         for (curve, wanted) in table {
             for (x, want) in [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().zip(wanted) {
