@@ -7,7 +7,7 @@ use std::sync::Arc;
 use divan::{AllocProfiler, Bencher};
 use maitred::ids::{Epoch, Incarnation, NodeId, Region, Role};
 use maitred::node::{Liveness, Load, NodeRecord, NodeState, NodeView, Snapshot, Switches};
-use maitred::select::{Ask, Memory, Order, Rule, Scene, Scorer, rank};
+use maitred::select::{Ask, Candidates, Order, Ranking, Rule, Scene, Setting, rank};
 
 /// Counts what a choice allocates: the same for one backend as for thousands but for one list.
 #[global_allocator]
@@ -26,7 +26,7 @@ fn id(number: usize) -> NodeId {
     NodeId::new(format!("backend-{number:05}")).expect("an id")
 }
 
-fn node(number: usize) -> NodeView {
+fn node(number: usize, id: &NodeId) -> NodeView {
     let real = |modulus: usize| f64::from(u32::try_from(number * 7919 % modulus).expect("small"));
     let whole = |modulus: usize| u64::try_from(number * 104_729 % modulus).expect("small");
     let region = Region::new("main").expect("a region");
@@ -40,7 +40,7 @@ fn node(number: usize) -> NodeView {
         ..Load::default()
     };
     let record = NodeRecord {
-        id: id(number),
+        id: id.clone(),
         role: Role::backend(),
         addr: "10.0.0.1:25565".to_owned(),
         epoch: Epoch(1_796_000_000_000),
@@ -60,11 +60,11 @@ fn node(number: usize) -> NodeView {
 }
 
 struct Fleet {
-    snapshot: Snapshot,
-    memory: Memory,
+    snapshot: Arc<Snapshot>,
+    candidates: Candidates,
+    switches: Arc<Switches>,
     ask: Ask,
     own: NodeId,
-    switches: Switches,
     rules: BTreeMap<String, Rule>,
     weights: BTreeMap<NodeId, f64>,
 }
@@ -72,62 +72,77 @@ struct Fleet {
 impl Fleet {
     /// Backends of which the proxy has measured and picked each.
     fn new(backends: usize) -> Self {
-        let mut memory = Memory::default();
+        let mut candidates = Candidates::default();
         for number in 0..backends {
-            memory.picked(&id(number), 0, HALFLIFE_MS, false);
-            memory.answered(&id(number), 3.0);
+            candidates.picked(&id(number), 0, false);
+            candidates.answered(&id(number), 3.0);
         }
         Self {
-            snapshot: Snapshot { nodes: (0..backends).map(node).collect(), as_of_ms: 0, stale: false },
-            memory,
+            snapshot: snapshot(backends, 0),
+            candidates,
+            switches: Arc::default(),
             ask: Ask { prefer: Region::new("main").ok(), ..Ask::default() },
             own: NodeId::new("proxy-1").expect("an id"),
-            switches: Switches::default(),
             rules: Rule::defaults(),
             weights: BTreeMap::new(),
         }
     }
 
-    fn scene(&self) -> Scene<'_> {
-        Scene {
-            snapshot: &self.snapshot,
-            ask: &self.ask,
+    /// What a proxy does for a request: the table as of now, then the choice.
+    fn choose(&mut self, order: Order) -> Ranking {
+        let setting = Setting {
+            rules: &self.rules,
+            weights: &self.weights,
+            halflife_ms: HALFLIFE_MS,
             own: &self.own,
             locality: Some("eu"),
-            stale_after_ms: 3_000,
-            switches: &self.switches,
-            memory: &self.memory,
-            now_ms: 1_000,
-        }
+        };
+        self.candidates.take_in(&self.snapshot, &self.switches, &setting, 1_000);
+        rank(&self.candidates, &Scene { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: 1_000 }, MOST)
     }
+}
+
+/// `backends` nodes, every one of them heard again since the moment before.
+fn snapshot(backends: usize, moment: usize) -> Arc<Snapshot> {
+    let nodes = (0..backends).map(|number| node(number + moment * 13, &id(number))).collect();
+    Arc::new(Snapshot { nodes, as_of_ms: 0, stale: false })
 }
 
 #[divan::bench(args = SIZES)]
 fn by_score(bencher: Bencher, backends: usize) {
-    let fleet = Fleet::new(backends);
-    bencher.bench_local(|| {
-        let scorer = Scorer::new(fleet.rules.values(), &fleet.weights, HALFLIFE_MS);
-        rank(&fleet.scene(), Order::Score(&scorer), MOST)
-    });
+    let mut fleet = Fleet::new(backends);
+    fleet.choose(Order::Score);
+    bencher.bench_local(|| fleet.choose(Order::Score));
 }
 
-/// Every backend with a weight of its own, some drained and some resting.
+/// Half a thousand backends with a weight of their own, a tenth drained, a tenth resting.
 #[divan::bench(args = SIZES)]
 fn by_score_with_everything(bencher: Bencher, backends: usize) {
     let mut fleet = Fleet::new(backends);
-    for number in (0..backends).step_by(10) {
-        fleet.switches.draining.insert(id(number));
-        fleet.memory.cool(&id(number + 1), 2_000);
-    }
+    let draining = (0..backends).step_by(10).map(id).collect();
+    fleet.switches = Arc::new(Switches { draining, ..Switches::default() });
+    (0..backends).step_by(10).for_each(|number| fleet.candidates.cool(&id(number + 1), 2_000));
     fleet.weights = (0..backends.min(512)).map(|number| (id(number), 2.0)).collect();
-    bencher.bench_local(|| {
-        let scorer = Scorer::new(fleet.rules.values(), &fleet.weights, HALFLIFE_MS);
-        rank(&fleet.scene(), Order::Score(&scorer), MOST)
-    });
+    fleet.choose(Order::Score);
+    bencher.bench_local(|| fleet.choose(Order::Score));
 }
 
 #[divan::bench(args = SIZES)]
 fn by_kept_places(bencher: Bencher, backends: usize) {
-    let fleet = Fleet::new(backends);
-    bencher.bench_local(|| rank(&fleet.scene(), Order::MostKept, MOST));
+    let mut fleet = Fleet::new(backends);
+    fleet.choose(Order::MostKept);
+    bencher.bench_local(|| fleet.choose(Order::MostKept));
+}
+
+/// What a beat of every backend costs once, whatever number of choices follow: their new rows are read and scored.
+#[divan::bench(args = SIZES)]
+fn take_in_a_beat_of_all(bencher: Bencher, backends: usize) {
+    let mut fleet = Fleet::new(backends);
+    let moments = [snapshot(backends, 1), snapshot(backends, 2)];
+    let mut turn = 0;
+    bencher.bench_local(|| {
+        turn += 1;
+        fleet.snapshot = Arc::clone(&moments[turn % 2]);
+        fleet.choose(Order::Score)
+    });
 }

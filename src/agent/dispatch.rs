@@ -219,7 +219,7 @@ impl Dispatch {
         let asked = Instant::now();
         let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
         if matches!(&answer, Ok(_) | Err(Error::Callee { .. })) {
-            proxy.memory().answered(&pick.node.id, asked.elapsed().as_secs_f64() * 1_000.0);
+            proxy.candidates().answered(&pick.node.id, asked.elapsed().as_secs_f64() * 1_000.0);
         }
         if let Err(Error::Callee { code, .. }) = &answer
             && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)

@@ -1,7 +1,7 @@
 //! A proxy's choice of backends: the pure ranking of `select` with what this proxy knows.
 
 use crate::ids::NodeId;
-use crate::select::{Ask, LOCALITY, Order, Ranking, Scene, Scorer, rank};
+use crate::select::{Ask, LOCALITY, Order, Ranking, Scene, Setting, rank};
 use crate::store::boot_ms;
 
 use super::proxy::Proxy;
@@ -12,41 +12,40 @@ impl Proxy {
     pub fn choose(&self, ask: &Ask, most: usize) -> Ranking {
         let (core, config) = (&self.core, self.core.config());
         let selector = &config.selector;
-        let snapshot = core.directory.recent_snapshot();
-        let switches = core.control.switches();
-        let halflife_ms = selector.recent_picks.halflife_ms;
-        let scorer = Scorer::new(selector.metrics.values(), &selector.backends, halflife_ms);
         let by_kept = ask.is_bare() && (config.routing.lobby_mode || self.is_lobby);
-        let order = if by_kept { Order::MostKept } else { Order::Score(&scorer) };
-        let mut memory = self.memory();
-        let now_ms = boot_ms();
-        memory.prune(|id| snapshot.get(id).is_some(), now_ms, halflife_ms);
-        let scene = Scene {
-            snapshot: &snapshot,
-            ask,
+        let setting = Setting {
+            rules: &selector.metrics,
+            weights: &selector.backends,
+            halflife_ms: selector.recent_picks.halflife_ms,
             own: &core.identity.id,
             locality: config.node.labels.get(LOCALITY).map(String::as_str),
+        };
+        let (snapshot, switches) = (core.directory.recent_snapshot(), core.control.switches());
+        let mut candidates = self.candidates();
+        let now_ms = boot_ms();
+        candidates.take_in(&snapshot, &switches, &setting, now_ms);
+        let scene = Scene {
+            ask,
+            order: if by_kept { Order::MostKept } else { Order::Score },
             stale_after_ms: config.dispatch.stale_after_ms,
-            switches: &switches,
-            memory: &memory,
             now_ms,
         };
-        let ranking = rank(&scene, order, most);
+        let ranking = rank(&candidates, &scene, most);
         if let Some(best) = ranking.picks.first() {
-            memory.picked(&best.node.id, now_ms, halflife_ms, selector.recent_picks.shared);
+            candidates.picked(&best.node.id, now_ms, selector.recent_picks.shared);
         }
         ranking
     }
 
     /// A backend further down the ranking is asked.
     pub fn picked(&self, id: &NodeId) {
-        let config = self.core.config();
-        let picks = &config.selector.recent_picks;
-        self.memory().picked(id, boot_ms(), picks.halflife_ms, picks.shared);
+        let shared = self.core.config().selector.recent_picks.shared;
+        self.candidates().picked(id, boot_ms(), shared);
     }
 
     /// Leaves a backend out for the configured time.
     pub fn cool(&self, id: &NodeId) {
-        self.memory().cool(id, boot_ms().saturating_add(self.core.config().dispatch.cooldown_ms));
+        let cooldown_ms = self.core.config().dispatch.cooldown_ms;
+        self.candidates().cool(id, boot_ms().saturating_add(cooldown_ms));
     }
 }

@@ -10,7 +10,7 @@ use tracing::field::Empty;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
-use crate::select::Memory;
+use crate::select::Candidates;
 use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
@@ -29,8 +29,8 @@ pub trait Mover: Send + Sync {
 /// What the parts of a proxy share.
 pub(super) struct Proxy {
     pub core: Arc<Core>,
-    /// What it knows of the backends by itself.
-    pub memory: Mutex<Memory>,
+    /// Whom it can choose from, with what it knows of them by itself.
+    pub candidates: Mutex<Candidates>,
     /// This node is a lobby.
     pub is_lobby: bool,
     /// Requests under way, for [`ProxyAgent::cancel`].
@@ -40,8 +40,8 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn candidates(&self) -> MutexGuard<'_, Candidates> {
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn under_way(&self) -> MutexGuard<'_, HashMap<(Player, RequestId), CancellationToken>> {
@@ -179,7 +179,7 @@ impl ProxyAgent {
         );
         let proxy = Proxy {
             core: Arc::clone(agent.core()),
-            memory: Mutex::default(),
+            candidates: Mutex::default(),
             is_lobby: core.identity.role == Role::lobby(),
             under_way: Mutex::new(HashMap::new()),
             transfers: Mutex::new(HashMap::new()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::ids::{NodeId, OperationId};
-use crate::select::Decaying;
+use crate::select::decayed;
 use crate::store::{Invocation, Store, boot_ms, scripts};
 
 use super::proxy::Proxy;
@@ -37,7 +37,7 @@ struct Bump {
 impl Bump {
     /// What this proxy picked since the last one.
     fn next(proxy: &Proxy) -> Option<Self> {
-        let picks = proxy.memory().take_unshared(BATCH);
+        let picks = proxy.candidates().take_unshared(BATCH);
         (!picks.is_empty()).then(|| Self { op: OperationId::fresh(), picks })
     }
 }
@@ -66,7 +66,7 @@ pub(super) async fn share(proxy: Arc<Proxy>) {
         }
         bump = bump.or_else(|| Bump::next(&proxy));
         idle = if bump.is_some() { 0 } else { idle.wrapping_add(1) };
-        if idle % IDLE_ROUNDS == 0
+        if idle.is_multiple_of(IDLE_ROUNDS)
             && let Err(error) = exchange(&proxy, &mut bump, &mut heard).await
         {
             // Until the next time its own picks count, and what was heard last.
@@ -82,11 +82,11 @@ async fn exchange(proxy: &Proxy, bump: &mut Option<Bump>, heard: &mut Heard) -> 
         let Some(Bump { op, picks }) = bump else { break };
         let forgotten = std::mem::take(&mut heard.forgotten);
         tell(store, &proxy.core.identity.id, op, picks, &forgotten, halflife_ms).await?;
-        proxy.memory().told();
+        proxy.candidates().told();
         *bump = Bump::next(proxy);
     }
     *heard = hear(store, &proxy.core.identity.id, halflife_ms).await?;
-    proxy.memory().hear(&heard.picks, boot_ms());
+    proxy.candidates().hear(&heard.picks, boot_ms());
     Ok(())
 }
 
@@ -126,7 +126,7 @@ async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
             Some(proxy) => proxy != own.as_str() && now.abs_diff(at) >= life_ms(halflife_ms),
             None => {
                 let thousandths = first.parse::<u32>().map_or(0.0, f64::from);
-                let picks = Decaying::new(thousandths / 1_000.0, at).at(now, halflife_ms);
+                let picks = decayed(thousandths / 1_000.0, now.saturating_sub(at), halflife_ms);
                 if picks >= FORGOTTEN
                     && let Ok(id) = NodeId::new(name)
                 {

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -65,6 +66,7 @@ struct Seen {
 #[derive(Debug, Clone, Default)]
 pub struct Control {
     seen: Arc<RwLock<HashMap<String, Seen>>>,
+    switches: Arc<ArcSwap<Switches>>,
     changes: Arc<watch::Sender<u64>>,
 }
 
@@ -119,6 +121,7 @@ impl Control {
             }
             there || known.in_force.is_some()
         });
+        self.switches.store(Arc::new(switches(&seen)));
         drop(seen);
         if taken > 0 {
             self.changes.send_modify(|count| *count += taken);
@@ -167,22 +170,9 @@ impl Control {
         self.entry(&drain_name(id)).filter(ControlEntry::is_on)
     }
 
-    /// Who is switched off and who is drained now.
-    pub fn switches(&self) -> Switches {
-        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
-        let mut switches = Switches::default();
-        for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
-            let (list, id) = match name.split_once(':') {
-                Some(("kill", id)) => (&mut switches.killed, id),
-                Some(("drain", id)) => (&mut switches.draining, id),
-                _ => {
-                    switches.fleet |= name == KILL;
-                    continue;
-                }
-            };
-            list.extend(NodeId::new(id).ok());
-        }
-        switches
+    /// Who is switched off and who is drained now; the same until entries are read again.
+    pub fn switches(&self) -> Arc<Switches> {
+        self.switches.load_full()
     }
 
     /// Every entry in force, by name.
@@ -286,6 +276,22 @@ pub fn kill_name(id: &NodeId) -> String {
 /// The name of a node's drain entry.
 pub fn drain_name(id: &NodeId) -> String {
     format!("{DRAIN_PREFIX}{id}")
+}
+
+fn switches(seen: &HashMap<String, Seen>) -> Switches {
+    let mut switches = Switches::default();
+    for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
+        let (list, id) = match name.split_once(':') {
+            Some(("kill", id)) => (&mut switches.killed, id),
+            Some(("drain", id)) => (&mut switches.draining, id),
+            _ => {
+                switches.fleet |= name == KILL;
+                continue;
+            }
+        };
+        list.extend(NodeId::new(id).ok());
+    }
+    switches
 }
 
 fn is_on(seen: &Seen) -> bool {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::ids::{NodeId, Region};
-use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot, Switches};
+use crate::node::NodeRecord;
 
-use super::memory::{Known, Memory};
-use super::score::{Circumstances, Scorer};
+use super::candidates::Candidates;
+use super::row::Row;
 
 /// Backends that were left out and are named in a [`Ranking`]; the others are only counted.
 pub const NAMED_MAX: usize = 16;
@@ -32,32 +32,24 @@ impl Ask {
     }
 }
 
-/// Everything that a choice is made from: one moment of one proxy.
+/// What one choice is made for and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
-    /// The nodes.
-    pub snapshot: &'a Snapshot,
     /// What is wanted.
     pub ask: &'a Ask,
-    /// Who chooses: never picked.
-    pub own: &'a NodeId,
-    /// Where it is: its label `locality`.
-    pub locality: Option<&'a str>,
+    /// What makes one backend better than another.
+    pub order: Order,
     /// Age of a backend's last beat from which it is not picked.
     pub stale_after_ms: u64,
-    /// Kill switches and drain entries.
-    pub switches: &'a Switches,
-    /// Cooldowns, recent picks, round trips.
-    pub memory: &'a Memory,
-    /// Now, on the clock of `memory`.
+    /// Now, on the clock of the candidates.
     pub now_ms: u64,
 }
 
 /// What makes one backend better than another.
-#[derive(Debug, Clone, Copy)]
-pub enum Order<'a> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
     /// The lowest score (SEL-1), ties by node id.
-    Score(&'a Scorer<'a>),
+    Score,
     /// The most kept places in one region (SEL-6), ties by node id, then region. Who publishes no count is left out.
     MostKept,
 }
@@ -106,120 +98,107 @@ pub struct Ranking {
     pub left_out: usize,
 }
 
-/// The `most` best backends of a snapshot for a request.
+/// The `most` best backends for a request.
 ///
-/// Filters first (SEL-4), then `order`. A named backend is never replaced by another one. Nodes of the roles `proxy`,
-/// `lobby`, `link` and `service` are never picked, nor is `own`. The same scene gives the same ranking, whatever the order
-/// of its nodes. One walk over the snapshot; nothing is allocated for a single backend but for the `most` and the
-/// [`NAMED_MAX`] that the answer names.
-pub fn rank(scene: &Scene<'_>, order: Order<'_>, most: usize) -> Ranking {
-    match order {
-        Order::Score(scorer) => by_score(scene, scorer, most),
-        Order::MostKept => by_kept(scene, most),
+/// Filters first (SEL-4), then the order of the scene. A named backend is never replaced by another one. Nodes of the roles
+/// `proxy`, `lobby`, `link` and `service` are never picked, nor is the chooser. The same table and scene give the same
+/// ranking. Nothing is allocated for a single backend but for the `most` and the [`NAMED_MAX`] that the answer names.
+pub fn rank(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+    match scene.order {
+        Order::Score => by_score(table, scene, most),
+        Order::MostKept => by_kept(table, scene, most),
     }
 }
 
-/// A backend that passed the filters. An index is half as long as a reference.
-struct Candidate {
-    index: usize,
-    plain: f64,
-    picks: f64,
-}
-
-fn by_score(scene: &Scene<'_>, scorer: &Scorer<'_>, most: usize) -> Ranking {
-    let nodes = &scene.snapshot.nodes;
-    let around = Circumstances { ask: scene.ask, locality: scene.locality };
-    let mut candidates = Vec::with_capacity(nodes.len());
+fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+    let (costs, ask) = (&table.costs, scene.ask);
+    let mut passing: Vec<&Row> = Vec::with_capacity(table.rows.len());
     let mut highest = 0.0_f64;
-    let mut ranking = filter(scene, |index, record, known| {
-        if let Some(region) = &scene.ask.region
-            && !record.load.regions.contains_key(region)
-        {
+    let region = ask.region.as_ref().map(|region| table.regions.serving(region));
+    let mut ranking = filter(table, scene, |row| {
+        if region.is_some_and(|region| !region.is_served_by(row)) {
             return Err(Exclusion::NoRegion);
         }
-        let picks = scorer.recent(known, scene.now_ms);
-        highest = highest.max(picks);
-        candidates.push(Candidate { index, plain: scorer.plain(record, known, around), picks });
+        highest = highest.max(row.known.picks);
+        passing.push(row);
         Ok(())
     });
+    let factor = table.decay.factor(scene.now_ms);
+    let highest = highest * factor;
+    let unpicked = costs.recent(0.0, highest);
+    let preferred = ask.prefer.as_ref().or(ask.region.as_ref()).map(|region| table.regions.serving(region));
+    let (indifferent, there, elsewhere) = (costs.sticky(None), costs.sticky(Some(true)), costs.sticky(Some(false)));
+    let sticky = |row: &Row| match preferred {
+        None => indifferent,
+        Some(region) if region.is_served_by(row) => there,
+        Some(_) => elsewhere,
+    };
     let mut best = Best::new(most);
-    for candidate in &candidates {
-        if let Some(view) = nodes.get(candidate.index) {
-            let id = &view.record.id;
-            let score = scorer.whole(candidate.plain, candidate.picks, highest, id);
-            best.offer((Score(score), id), &view.record);
-        }
+    for row in passing {
+        let picks = row.known.picks;
+        let recent = if picks > 0.0 { costs.recent(picks * factor, highest) } else { unpicked };
+        best.offer(Score((row.published + row.far + sticky(row) + recent) / row.weight), row);
     }
-    ranking.picks = best.into_picks(|_| scene.ask.region.clone());
+    ranking.picks = best.into_picks(|_| ask.region.clone());
     ranking
 }
 
-fn by_kept(scene: &Scene<'_>, most: usize) -> Ranking {
+fn by_kept(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
     let mut best = Best::new(most);
-    let mut ranking = filter(scene, |_, record, _| {
-        let counted = record.load.regions.iter().filter_map(|(region, kept)| Some(((*kept)?, region)));
-        // The last of equal maxima wins, so walk backwards to end at the first region by name.
-        let (kept, region) = counted.rev().max_by_key(|(kept, _)| *kept).ok_or(Exclusion::NoRegion)?;
-        best.offer((Reverse(kept), &record.id, region), record);
+    let mut ranking = filter(table, scene, |row| {
+        best.offer(Reverse(row.kept.ok_or(Exclusion::NoRegion)?), row);
         Ok(())
     });
-    ranking.picks = best.into_picks(|(_, _, region)| Some((*region).clone()));
+    ranking.picks = best.into_picks(|row| row.most_kept().cloned());
     ranking
 }
 
-/// Shows `take` every backend that passes the filters; it may leave one out itself.
+/// Shows `take` every backend that passes the filters, in the order of ids; it may leave one out itself.
 fn filter<'a>(
-    scene: &Scene<'a>,
-    mut take: impl FnMut(usize, &'a Arc<NodeRecord>, Option<&'a Known>) -> Result<(), Exclusion>,
+    table: &'a Candidates,
+    scene: &Scene<'_>,
+    mut take: impl FnMut(&'a Row) -> Result<(), Exclusion>,
 ) -> Ranking {
     let mut ranking = Ranking::default();
-    let mut beside = scene.memory.beside();
-    for (index, view) in scene.snapshot.nodes.iter().enumerate().filter(|(_, view)| is_candidate(view, scene)) {
-        let record = &view.record;
-        let known = beside.look(&record.id);
-        if let Err(exclusion) = check(view, scene, known).and_then(|()| take(index, record, known)) {
+    let is_wanted = |row: &&Row| match &scene.ask.server {
+        Some(server) => row.node.id == *server,
+        None => row.is_backend,
+    };
+    for row in table.rows.iter().filter(is_wanted) {
+        if let Err(exclusion) = check(row, scene).and_then(|()| take(row)) {
             ranking.left_out += 1;
             if ranking.excluded.len() < NAMED_MAX {
-                ranking.excluded.push((record.id.clone(), exclusion));
+                ranking.excluded.push((row.node.id.clone(), exclusion));
             }
         }
     }
     ranking
 }
 
-fn is_candidate(view: &NodeView, scene: &Scene<'_>) -> bool {
-    let record = &view.record;
-    match &scene.ask.server {
-        Some(server) => record.id == *server,
-        None => record.role.gives_places() && record.id != *scene.own,
-    }
-}
-
 /// The filters of SEL-4 but for the region.
-fn check(view: &NodeView, scene: &Scene<'_>, known: Option<&Known>) -> Result<(), Exclusion> {
-    let record = &view.record;
-    if view.liveness != Liveness::Online {
+fn check(row: &Row, scene: &Scene<'_>) -> Result<(), Exclusion> {
+    if !row.is_online {
         return Err(Exclusion::Suspect);
     }
-    if view.age_ms >= scene.stale_after_ms {
+    if row.age_ms >= scene.stale_after_ms {
         return Err(Exclusion::Stale);
     }
-    if record.kill || scene.switches.is_killed(&record.id) {
+    if row.is_killed || row.obeys_kill {
         return Err(Exclusion::Killed);
     }
-    if scene.switches.is_draining(&record.id) {
+    if row.is_draining {
         return Err(Exclusion::Draining);
     }
-    if !matches!(record.state, NodeState::Ready | NodeState::Degraded) {
+    if !row.is_ready {
         return Err(Exclusion::NotReady);
     }
-    if !record.accepting {
+    if !row.is_accepting {
         return Err(Exclusion::NotAccepting);
     }
-    if known.is_some_and(|known| known.cooling_until_ms > scene.now_ms) {
+    if row.known.cooling_until_ms > scene.now_ms {
         return Err(Exclusion::Cooling);
     }
-    if scene.ask.world.as_ref().is_some_and(|world| !record.load.worlds.contains(world)) {
+    if scene.ask.world.as_ref().is_some_and(|world| !row.node.load.worlds.contains(world)) {
         return Err(Exclusion::NoWorld);
     }
     Ok(())
@@ -243,27 +222,27 @@ impl Ord for Score {
     }
 }
 
-/// The best few of many, in order.
+/// The best few of many that come in the order of their ids: of those that are alike the first stays before the others.
 struct Best<'a, K> {
     most: usize,
-    kept: Vec<(K, &'a Arc<NodeRecord>)>,
+    rows: Vec<(K, &'a Row)>,
 }
 
 impl<'a, K: Ord> Best<'a, K> {
     fn new(most: usize) -> Self {
-        Self { most, kept: Vec::with_capacity(most.saturating_add(1)) }
+        Self { most, rows: Vec::with_capacity(most.saturating_add(1)) }
     }
 
-    fn offer(&mut self, key: K, record: &'a Arc<NodeRecord>) {
-        if self.kept.len() >= self.most && self.kept.last().is_none_or(|(worst, _)| *worst <= key) {
+    fn offer(&mut self, key: K, row: &'a Row) {
+        if self.rows.len() >= self.most && self.rows.last().is_none_or(|(worst, _)| *worst <= key) {
             return;
         }
-        let at = self.kept.partition_point(|(better, _)| *better <= key);
-        self.kept.insert(at, (key, record));
-        self.kept.truncate(self.most);
+        let at = self.rows.partition_point(|(better, _)| *better <= key);
+        self.rows.insert(at, (key, row));
+        self.rows.truncate(self.most);
     }
 
-    fn into_picks(self, region: impl Fn(&K) -> Option<Region>) -> Vec<Pick> {
-        self.kept.into_iter().map(|(key, record)| Pick { node: Arc::clone(record), region: region(&key) }).collect()
+    fn into_picks(self, region: impl Fn(&Row) -> Option<Region>) -> Vec<Pick> {
+        self.rows.into_iter().map(|(_, row)| Pick { node: Arc::clone(&row.node), region: region(row) }).collect()
     }
 }

@@ -5,22 +5,24 @@
 //! ```
 //!
 //! - [`MetricSource`]: where a value comes from. [`Rule`]: how it is normalised, bent and weighed. [`Curve`]: the bends.
-//! - [`Memory`]: what a proxy knows itself: cooldowns, recent picks ([`Decaying`]), round trips.
-//! - [`rank`]: filters a snapshot (SEL-4) and puts what is left in order, by [`Scorer`] or by the most kept places
-//!   (SEL-6). A request walks that order until one backend gives it a place.
+//! - [`Candidates`]: a snapshot made ready for many choices, with what a proxy knows itself: cooldowns, recent picks,
+//!   round trips. What a heartbeat says is scored once, when it comes.
+//! - [`rank`]: filters the candidates (SEL-4) and puts what is left in order, by score or by the most kept places (SEL-6).
+//!   A request walks that order until one backend gives it a place.
 //!
 //! `docs/load-balancing.md` has the curves drawn.
 
+mod candidates;
 mod choose;
 mod curve;
-mod memory;
 mod metric;
 mod picks;
+mod row;
 mod score;
 
+pub use candidates::{Candidates, Setting};
 pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, Ranking, Scene, rank};
 pub use curve::{Curve, K_BOUNDS, P_BOUNDS, THRESHOLD_BOUNDS};
-pub use memory::Memory;
 pub use metric::{MetricSource, Rule};
-pub use picks::Decaying;
-pub use score::{LOCALITY, Scorer};
+pub use picks::decayed;
+pub use score::LOCALITY;

@@ -1,80 +1,78 @@
 use std::collections::BTreeMap;
 
-use crate::ids::NodeId;
 use crate::node::NodeRecord;
 
-use super::choose::Ask;
 use super::curve::Bend;
-use super::memory::Known;
 use super::metric::{MetricSource, Rule};
-
-/// The rules of a config made ready for a choice. Rules of weight 0 cost nothing.
-#[derive(Debug)]
-pub struct Scorer<'a> {
-    /// All but recent picks, in the order of their names.
-    plain: Vec<(Rule, Bend)>,
-    /// Recent picks: what counts as many is known only when all candidates are.
-    picks: Vec<(Rule, Bend)>,
-    weights: &'a BTreeMap<NodeId, f64>,
-    halflife_ms: u64,
-}
-
-/// What a score is made from besides the backend's row.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Circumstances<'a> {
-    pub ask: &'a Ask,
-    pub locality: Option<&'a str>,
-}
-
-impl<'a> Scorer<'a> {
-    /// `rules` by name, the weights of single backends (1 where there is none), and how fast recent picks are forgotten.
-    pub fn new<'r>(
-        rules: impl IntoIterator<Item = &'r Rule>,
-        weights: &'a BTreeMap<NodeId, f64>,
-        halflife_ms: u64,
-    ) -> Self {
-        let weighed = rules.into_iter().filter(|rule| rule.weight > 0.0).map(|rule| (*rule, Bend::new(rule.curve)));
-        let (picks, plain) = weighed.partition(|(rule, _)| rule.source == MetricSource::RecentPicks);
-        Self { plain, picks, weights, halflife_ms }
-    }
-
-    pub(super) fn recent(&self, known: Option<&Known>, now_ms: u64) -> f64 {
-        match known {
-            Some(known) if !self.picks.is_empty() => known.picks.at(now_ms, self.halflife_ms),
-            _ => 0.0,
-        }
-    }
-
-    /// Σ weight × curve(normalise(metric)) over all but recent picks.
-    pub(super) fn plain(&self, record: &NodeRecord, known: Option<&Known>, around: Circumstances<'_>) -> f64 {
-        let value = |source| match source {
-            MetricSource::RttMs => known.and_then(|known| known.rtt_ms),
-            MetricSource::StickyRegion => sticky(record, around.ask),
-            MetricSource::Locality => locality(record, around.locality),
-            published => published.published(record),
-        };
-        self.plain.iter().fold(0.0, |sum, (rule, bend)| sum + rule.weight * bend.at(rule.normalise(value(rule.source))))
-    }
-
-    /// The whole score: `plain` and the recent picks, by the backend's own weight. `highest` is the most recent picks that
-    /// any candidate has.
-    pub(super) fn whole(&self, plain: f64, picks: f64, highest: f64, id: &NodeId) -> f64 {
-        let sum = self.picks.iter().fold(plain, |sum, (rule, bend)| {
-            sum + rule.weight * bend.at(rule.normalise_to(Some(picks), rule.max.max(highest)))
-        });
-        if self.weights.is_empty() { sum } else { sum / self.weights.get(id).copied().unwrap_or(1.0) }
-    }
-}
-
-fn sticky(record: &NodeRecord, ask: &Ask) -> Option<f64> {
-    let wanted = ask.prefer.as_ref().or(ask.region.as_ref())?;
-    Some(f64::from(u8::from(!record.load.regions.contains_key(wanted))))
-}
-
-fn locality(record: &NodeRecord, own: Option<&str>) -> Option<f64> {
-    let theirs = record.labels.get(LOCALITY)?;
-    Some(f64::from(u8::from(own? != theirs)))
-}
 
 /// The label that says where a node is.
 pub const LOCALITY: &str = "locality";
+
+/// Some rules of a config, ready to be worked out again and again. Rules of weight 0 are not among them.
+type Rules = Vec<(Rule, Bend)>;
+
+/// The rules of a config by when their value is known. A score is the sum of the four parts, in this order, each in the
+/// order of its rules' names, by the backend's own weight.
+#[derive(Debug, Default)]
+pub(super) struct Costs {
+    /// With a heartbeat: what a backend publishes.
+    published: Rules,
+    /// With an answer: the round trip.
+    far: Rules,
+    /// With a request: whether the backend serves the region it prefers.
+    sticky: Rules,
+    /// With all candidates: the recent picks, because the highest of them counts as worst.
+    recent: Rules,
+}
+
+fn sum(rules: &Rules, cost: impl Fn(&Rule, &Bend) -> f64) -> f64 {
+    rules.iter().fold(0.0, |sum, (rule, bend)| sum + rule.weight * cost(rule, bend))
+}
+
+impl Costs {
+    pub(super) fn new(rules: &BTreeMap<String, Rule>) -> Self {
+        let mut costs = Self::default();
+        for rule in rules.values().filter(|rule| rule.weight > 0.0) {
+            let part = match rule.source {
+                MetricSource::RttMs => &mut costs.far,
+                MetricSource::StickyRegion => &mut costs.sticky,
+                MetricSource::RecentPicks => &mut costs.recent,
+                _ => &mut costs.published,
+            };
+            part.push((*rule, Bend::new(rule.curve)));
+        }
+        costs
+    }
+
+    /// What the row of a backend costs; `locality` is the chooser's.
+    pub(super) fn published(&self, record: &NodeRecord, locality: Option<&str>) -> f64 {
+        sum(&self.published, |rule, bend| {
+            let value = match rule.source {
+                MetricSource::Locality => elsewhere(record, locality),
+                source => source.published(record),
+            };
+            bend.at(rule.normalise(value))
+        })
+    }
+
+    /// What a round trip costs.
+    pub(super) fn far(&self, rtt_ms: Option<f64>) -> f64 {
+        sum(&self.far, |rule, bend| bend.at(rule.normalise(rtt_ms)))
+    }
+
+    /// What it costs to serve the region that a request prefers, or not to; `None` where it prefers none.
+    pub(super) fn sticky(&self, serves: Option<bool>) -> f64 {
+        let value = serves.map(|serves| f64::from(u8::from(!serves)));
+        sum(&self.sticky, |rule, bend| bend.at(rule.normalise(value)))
+    }
+
+    /// What recent picks cost where the most that any candidate has is `highest`.
+    pub(super) fn recent(&self, picks: f64, highest: f64) -> f64 {
+        sum(&self.recent, |rule, bend| bend.at(rule.normalise_to(Some(picks), rule.max.max(highest))))
+    }
+}
+
+fn elsewhere(record: &NodeRecord, own: Option<&str>) -> Option<f64> {
+    let theirs = record.labels.get(LOCALITY)?;
+    Some(f64::from(u8::from(own? != theirs)))
+}

@@ -23,7 +23,7 @@ fn sel_4_each_filter_leaves_out_and_says_why() {
         (base(), |stage| stage.switches.fleet = true, Exclusion::Killed),
         (base(), |stage| _ = stage.switches.killed.insert(id("b1")), Exclusion::Killed),
         (base(), |stage| _ = stage.switches.draining.insert(id("b1")), Exclusion::Draining),
-        (base(), |stage| stage.memory.cool(&id("b1"), stage.now_ms + 1), Exclusion::Cooling),
+        (base(), |stage| stage.table.cool(&id("b1"), stage.now_ms + 1), Exclusion::Cooling),
         (base(), |stage| stage.ask.world = Some("nowhere".to_owned()), Exclusion::NoWorld),
     ];
     for (node, change, want) in cases {
@@ -37,7 +37,7 @@ fn sel_4_each_filter_leaves_out_and_says_why() {
     let mut stage = Stage::new(vec![base()]);
     stage.ask.region = Some(region("y"));
     assert_eq!(stage.by_score().excluded, [(id("b1"), Exclusion::NoRegion)]);
-    let fine = Stage::new(vec![with(base(), |r| r.state = NodeState::Degraded)]);
+    let mut fine = Stage::new(vec![with(base(), |r| r.state = NodeState::Degraded)]);
     assert_eq!(names(&fine.by_score()), ["b1:-"]);
 }
 
@@ -72,7 +72,7 @@ fn sel_6_the_lobby_pick_is_the_most_kept_places_ties_by_id_then_region() {
     assert_eq!(names(&ranking), ["b3:x", "b1:y", "b2:a"]);
     let without = [(id("b0"), Exclusion::NoRegion), (id("unsaid"), Exclusion::NoRegion)];
     assert_eq!(ranking.excluded, without, "who publishes no counts is reached by name only");
-    stage.snapshot.nodes.reverse();
+    stage.nodes.reverse();
     assert_eq!(names(&stage.by_kept()), ["b3:x", "b1:y", "b2:a"]);
     stage.switches.killed.insert(id("b3"));
     assert_eq!(names(&stage.by_kept())[0], "b1:y", "no kill-switched peers");

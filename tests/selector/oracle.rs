@@ -9,7 +9,7 @@ use proptest::test_runner::{TestRng, TestRunner};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use crate::stage::{HALFLIFE_MS, Stage, id, region, view, with};
+use crate::stage::{Stage, id, region, view, with};
 
 const SNAPSHOTS: usize = 10_000;
 
@@ -85,7 +85,7 @@ fn passes(view: &NodeView, stage: &Stage) -> bool {
         && !stage.switches.draining.contains(&record.id)
         && [NodeState::Ready, NodeState::Degraded].contains(&record.state)
         && record.accepting
-        && !stage.memory.is_cooling(&record.id, stage.now_ms)
+        && !stage.table.is_cooling(&record.id, stage.now_ms)
         && stage.ask.world.as_ref().is_none_or(|world| record.load.worlds.contains(world))
         && stage.ask.region.as_ref().is_none_or(|region| record.load.regions.contains_key(region))
 }
@@ -93,17 +93,21 @@ fn passes(view: &NodeView, stage: &Stage) -> bool {
 /// Every backend that passes, best first.
 fn oracle(stage: &Stage, known: &Known) -> Vec<NodeId> {
     let passing: Vec<&NodeRecord> =
-        stage.snapshot.nodes.iter().filter(|view| passes(view, stage)).map(|view| &*view.record).collect();
+        stage.nodes.iter().filter(|view| passes(view, stage)).map(|view| &*view.record).collect();
     let picks = |record: &&NodeRecord| known.get(&record.id).map_or(0.0, |(picks, _)| *picks);
     let highest = passing.iter().map(picks).fold(0.0, f64::max);
-    let is_recent = |rule: &&Rule| rule.source == MetricSource::RecentPicks;
-    let rules = stage.rules.values().filter(|rule| !is_recent(rule)).chain(stage.rules.values().filter(is_recent));
-    let rules: Vec<&Rule> = rules.collect();
+    // What a row says, the round trip, the region that is preferred, recent picks: each a sum by the names of its rules.
+    let part = |rule: &Rule| match rule.source {
+        MetricSource::RttMs => 1,
+        MetricSource::StickyRegion => 2,
+        MetricSource::RecentPicks => 3,
+        _ => 0,
+    };
     let mut scored = Vec::new();
     for record in &passing {
-        let mut score = 0.0;
-        for rule in &rules {
-            let max = if is_recent(rule) { rule.max.max(highest) } else { rule.max };
+        let mut sums = [0.0; 4];
+        for rule in stage.rules.values() {
+            let max = if part(rule) == 3 { rule.max.max(highest) } else { rule.max };
             let x = match value(rule.source, record, stage, known) {
                 Some(value) if !value.is_nan() => {
                     let x = ((value - rule.min) / (max - rule.min)).clamp(0.0, 1.0);
@@ -111,9 +115,10 @@ fn oracle(stage: &Stage, known: &Known) -> Vec<NodeId> {
                 }
                 _ => 1.0,
             };
-            score += rule.weight * bent(rule.curve, x);
+            sums[part(rule)] += rule.weight * bent(rule.curve, x);
         }
-        scored.push((score / stage.weights.get(&record.id).copied().unwrap_or(1.0), record.id.clone()));
+        let score = (sums[0] + sums[1] + sums[2] + sums[3]) / stage.weights.get(&record.id).copied().unwrap_or(1.0);
+        scored.push((score, record.id.clone()));
     }
     scored.sort_by(|a, b| a.0.partial_cmp(&b.0).expect("numbers").then_with(|| a.1.cmp(&b.1)));
     scored.into_iter().map(|(_, id)| id).collect()
@@ -189,7 +194,7 @@ fn stage(rng: &mut TestRng) -> (Stage, Known) {
     stage.ask.world = rng.random_bool(0.3).then(|| "w".to_owned());
     stage.ask.server = rng.random_bool(0.1).then(|| id("b03"));
     let mut known = Known::new();
-    for view in &stage.snapshot.nodes {
+    for view in &stage.nodes {
         let id = &view.record.id;
         if rng.random_bool(0.3) {
             stage.weights.insert(id.clone(), rng.random_range(0.1..4.0));
@@ -201,19 +206,51 @@ fn stage(rng: &mut TestRng) -> (Stage, Known) {
             stage.switches.killed.insert(id.clone());
         }
         if rng.random_bool(0.1) {
-            stage.memory.cool(id, stage.now_ms + rng.random_range(0..2));
+            stage.table.cool(id, stage.now_ms + rng.random_range(0..2));
         }
         let picks = if rng.random_bool(0.5) { rng.random_range(0..30_u32) } else { 0 };
         for _ in 0..picks {
-            stage.memory.picked(id, stage.now_ms, HALFLIFE_MS, false);
+            stage.table.picked(id, stage.now_ms, false);
         }
         let rtt = maybe(rng, |rng| f64::from(rng.random_range(0..300)));
         if let Some(rtt) = rtt {
-            stage.memory.answered(id, rtt);
+            stage.table.answered(id, rtt);
         }
         known.insert(id.clone(), (f64::from(picks), rtt));
     }
     (stage, known)
+}
+
+/// A later moment of the same fleet: new beats, nodes that came and went, switches, now and then another config.
+fn later(rng: &mut TestRng, stage: &mut Stage) {
+    stage.nodes.retain(|_| rng.random_bool(0.95));
+    for view in &mut stage.nodes {
+        if rng.random_bool(0.3) {
+            let name = view.record.id.to_string();
+            *view = node(rng, &name);
+        }
+    }
+    if rng.random_bool(0.2) {
+        stage.nodes.push(node(rng, "a-new-one"));
+    }
+    for view in &stage.nodes {
+        if rng.random_bool(0.1) {
+            stage.switches.draining.insert(view.record.id.clone());
+        }
+    }
+    if rng.random_bool(0.2) {
+        stage.rules = rules(rng);
+    }
+    if rng.random_bool(0.2) {
+        stage.weights.clear();
+    }
+    if rng.random_bool(0.2) {
+        stage.locality = Some("us".to_owned());
+    }
+}
+
+fn picked(stage: &mut Stage) -> Vec<NodeId> {
+    stage.by_score().picks.iter().map(|pick| pick.node.id.clone()).collect()
 }
 
 #[test]
@@ -221,19 +258,25 @@ fn sel_1_ten_thousand_snapshots_are_ranked_as_by_an_oracle_that_sorts_them_all()
     let mut runner = TestRunner::deterministic();
     let rng = runner.rng();
     let (mut with_picks, mut with_more) = (0, 0);
-    for number in 0..SNAPSHOTS {
+    let mut number = 0;
+    while number < SNAPSHOTS {
         let (mut stage, known) = stage(rng);
-        let wanted = oracle(&stage, &known);
-        let picked =
-            |stage: &Stage| -> Vec<NodeId> { stage.by_score().picks.iter().map(|pick| pick.node.id.clone()).collect() };
-        let got = picked(&stage);
-        let most = stage.most.min(wanted.len());
-        assert_eq!(got, wanted[..most], "snapshot {number}: {:?}", stage.rules);
-        assert_eq!(picked(&stage), got, "same input, same pick");
-        stage.snapshot.nodes.shuffle(rng);
-        assert_eq!(picked(&stage), got, "a shuffled snapshot, same pick");
-        with_picks += usize::from(!got.is_empty());
-        with_more += usize::from(wanted.len() > stage.most);
+        // A table that has seen earlier moments ranks as a fresh one does.
+        for moment in 0..3 {
+            let wanted = oracle(&stage, &known);
+            let got = picked(&mut stage);
+            let most = stage.most.min(wanted.len());
+            assert_eq!(got, wanted[..most], "snapshot {number}, moment {moment}: {:?}", stage.rules);
+            assert_eq!(picked(&mut stage), got, "same input, same pick");
+            let (order, shuffled) = (stage.nodes.clone(), &mut stage.nodes);
+            shuffled.shuffle(rng);
+            assert_eq!(picked(&mut stage), got, "a shuffled snapshot, same pick");
+            stage.nodes = order;
+            with_picks += usize::from(!got.is_empty());
+            with_more += usize::from(wanted.len() > stage.most);
+            number += 1;
+            later(rng, &mut stage);
+        }
     }
     assert!(with_picks > SNAPSHOTS / 2 && with_more > SNAPSHOTS / 4, "{with_picks} {with_more}");
 }

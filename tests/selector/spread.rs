@@ -93,7 +93,7 @@ fn sel_3_recent_picks_spread_a_burst_between_two_beats_evenly() {
 fn sel_3_a_pick_is_forgotten_by_half_every_halflife() {
     let mut stage = Stage::new(equal(2)).only_recent_picks();
     for _ in 0..4 {
-        stage.memory.picked(&id("b00"), stage.now_ms, HALFLIFE_MS, false);
+        stage.table.picked(&id("b00"), stage.now_ms, false);
     }
     stage.now_ms += HALFLIFE_MS;
     // 2 are left of 4.
@@ -105,8 +105,8 @@ fn sel_3_a_pick_is_forgotten_by_half_every_halflife() {
 fn sel_3_what_is_measured_here_counts_and_what_is_missing_is_worst() {
     let mut stage = Stage::new(vec![view("b1"), view("b2"), view("b3")]);
     stage.rules.retain(|name, _| name == "proxyLatency");
-    stage.memory.answered(&id("b2"), 150.0);
-    stage.memory.answered(&id("b3"), 20.0);
+    stage.table.answered(&id("b2"), 150.0);
+    stage.table.answered(&id("b3"), 20.0);
     assert_eq!(names(&stage.by_score()), ["b3:-", "b2:-", "b1:-"]);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maitred::ids::{Epoch, Incarnation, NodeId, Region, Role};
 use maitred::node::{Liveness, Load, NodeRecord, NodeState, NodeView, Snapshot, Switches};
-use maitred::select::{Ask, Memory, Order, Ranking, Rule, Scene, Scorer, rank};
+use maitred::select::{Ask, Candidates, Order, Ranking, Rule, Scene, Setting, rank};
 
 pub const HALFLIFE_MS: u64 = 10_000;
 
@@ -54,10 +54,10 @@ pub fn in_regions(name: &str, regions: &[(&str, Option<u64>)]) -> NodeView {
 
 /// What a choice is made from, owned.
 pub struct Stage {
-    pub snapshot: Snapshot,
+    pub nodes: Vec<NodeView>,
     pub ask: Ask,
     pub switches: Switches,
-    pub memory: Memory,
+    pub table: Candidates,
     pub rules: BTreeMap<String, Rule>,
     pub weights: BTreeMap<NodeId, f64>,
     pub locality: Option<String>,
@@ -67,45 +67,53 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(nodes: Vec<NodeView>) -> Self {
-        Self {
-            snapshot: Snapshot { nodes, as_of_ms: 0, stale: false },
+        let mut stage = Self {
+            nodes,
             ask: Ask::default(),
             switches: Switches::default(),
-            memory: Memory::default(),
+            table: Candidates::default(),
             rules: Rule::defaults(),
             weights: BTreeMap::new(),
             locality: None,
             now_ms: 1_000,
             most: 4,
-        }
-    }
-
-    fn rank(&self, order: Order<'_>) -> Ranking {
-        let scene = Scene {
-            snapshot: &self.snapshot,
-            ask: &self.ask,
-            own: &id("own"),
-            locality: self.locality.as_deref(),
-            stale_after_ms: 3_000,
-            switches: &self.switches,
-            memory: &self.memory,
-            now_ms: self.now_ms,
         };
-        rank(&scene, order, self.most)
+        stage.take_in();
+        stage
     }
 
-    pub fn by_score(&self) -> Ranking {
-        self.rank(Order::Score(&Scorer::new(self.rules.values(), &self.weights, HALFLIFE_MS)))
+    /// Brings the table to what the stage says now.
+    pub fn take_in(&mut self) {
+        let own = id("own");
+        let setting = Setting {
+            rules: &self.rules,
+            weights: &self.weights,
+            halflife_ms: HALFLIFE_MS,
+            own: &own,
+            locality: self.locality.as_deref(),
+        };
+        let snapshot = Snapshot { nodes: self.nodes.clone(), as_of_ms: 0, stale: false };
+        self.table.take_in(&Arc::new(snapshot), &Arc::new(self.switches.clone()), &setting, self.now_ms);
     }
 
-    pub fn by_kept(&self) -> Ranking {
+    fn rank(&mut self, order: Order) -> Ranking {
+        self.take_in();
+        let scene = Scene { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: self.now_ms };
+        rank(&self.table, &scene, self.most)
+    }
+
+    pub fn by_score(&mut self) -> Ranking {
+        self.rank(Order::Score)
+    }
+
+    pub fn by_kept(&mut self) -> Ranking {
         self.rank(Order::MostKept)
     }
 
     /// Chooses by score and remembers the pick, as a proxy does.
     pub fn pick(&mut self) -> NodeId {
         let best = self.by_score().picks.swap_remove(0).node.id.clone();
-        self.memory.picked(&best, self.now_ms, HALFLIFE_MS, false);
+        self.table.picked(&best, self.now_ms, false);
         best
     }
 
