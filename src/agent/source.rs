@@ -5,6 +5,7 @@ use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 
 use super::config::Config;
+use super::managed_state::ManagedState;
 use super::setup::Setup;
 
 type Read = Box<dyn Fn() -> Result<Config> + Send + Sync>;
@@ -23,6 +24,24 @@ pub(super) enum Unusable {
     Bad(Error),
     /// It lacks what only somebody can give.
     Refused(Error),
+}
+
+impl Unusable {
+    /// The state of whoever has no agent.
+    pub fn state(&self) -> ManagedState {
+        match self {
+            Self::Bad(error) => ManagedState::Disabled { why: error.to_string() },
+            Self::Refused(error) => ManagedState::Refused { why: error.to_string(), for_good: false },
+        }
+    }
+}
+
+impl From<Unusable> for Error {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Bad(error) | Unusable::Refused(error) => error,
+        }
+    }
 }
 
 /// What a source gives.
