@@ -17,7 +17,7 @@ use super::config::Config;
 use super::kept::Keep;
 use super::managed_state::{ManagedState, Reloaded};
 use super::setup::{Setup, runtime};
-use super::source::{ConfigSource, Given, Unusable};
+use super::source::{ConfigSource, Unusable};
 
 /// Time between two looks at a config that cannot be used.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -303,9 +303,8 @@ impl<A: Kept> Inner<A> {
         let given = given.unwrap_or_else(|error| Err(Unusable::Bad(broken(&error))));
         let agent = self.agent.load_full();
         let (config, keyring) = match given {
-            Ok(Given::Ready(config, keyring)) => (config, keyring),
-            Ok(Given::Off(config)) => {
-                turn.config = config;
+            Ok(Some(given)) => given,
+            Ok(None) => {
                 let ran = self.part().await;
                 self.set_state(ManagedState::Off);
                 return Ok(if ran { Reloaded::SwitchedOff } else { Reloaded::Unchanged });

@@ -44,14 +44,6 @@ impl From<Unusable> for Error {
     }
 }
 
-/// What a source gives.
-pub(super) enum Given {
-    /// `enabled: false`.
-    Off(Config),
-    /// All that an agent needs.
-    Ready(Config, Keyring),
-}
-
 impl ConfigSource {
     /// The file at `path` (`network.yml`), with id, address, store and zone from the environment where it has them, and
     /// the secret from the environment variables that the file names.
@@ -80,11 +72,11 @@ impl ConfigSource {
         self
     }
 
-    /// Reads and checks everything that can be checked without the store. Blocks.
-    pub(super) fn give(&self) -> Result<Given, Unusable> {
+    /// Reads and checks everything that can be checked without the store; `None` for `enabled: false`. Blocks.
+    pub(super) fn give(&self) -> Result<Option<(Config, Keyring)>, Unusable> {
         let config = (self.read)().map_err(Unusable::Bad)?;
         if !config.enabled {
-            return Ok(Given::Off(config));
+            return Ok(None);
         }
         let is_missing = config.node.id.is_none() || config.store.url.is_none();
         config
@@ -92,7 +84,7 @@ impl ConfigSource {
             .map_err(|error| if is_missing { Unusable::Refused(error) } else { Unusable::Bad(error) })?;
         Setup::store_options(&config).map_err(Unusable::Bad)?;
         let keyring = (self.keys)(&config).map_err(Unusable::Refused)?;
-        Ok(Given::Ready(config, keyring))
+        Ok(Some((config, keyring)))
     }
 }
 
