@@ -17,7 +17,7 @@ use super::config::Config;
 use super::kept::Keep;
 use super::managed_state::{ManagedState, Reloaded};
 use super::setup::{Setup, runtime};
-use super::source::{ConfigSource, Given, Unusable};
+use super::source::{ConfigSource, Unusable};
 
 /// Time between two looks at a config that cannot be used.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -147,7 +147,8 @@ impl<A: Kept> Managed<A> {
     ///   that are held go back to it, and one whose redeem or issue is not answered yet goes back once that is known.
     /// - `enabled: false` leaves and stops; back to `true` starts.
     ///
-    /// Errors with what is wrong with the config, the secret, or the start. An agent that runs then goes on as it was.
+    /// Errors with what is wrong with the config or the secret; an agent that runs then goes on as it was. Errors also where
+    /// `wiring` could not make the new agent, and then none runs until a try succeeds.
     /// Bounded by about 10 s, the time that leaving takes. Cancel safe: a change that began goes on.
     pub async fn reload(&self) -> Result<Reloaded> {
         self.inner.take_turn().await
@@ -237,7 +238,7 @@ impl<A: Kept> Inner<A> {
             };
             tokio::select! {
                 () = self.changed.notified() => {}
-                error = follow => self.give_up(error).await,
+                error = follow => self.give_up(agent.as_ref(), error).await,
                 () = sleep(LOOK_AGAIN), if waits => {
                     let _ = self.take_turn().await;
                 }
@@ -256,9 +257,12 @@ impl<A: Kept> Inner<A> {
         }
     }
 
-    /// The agent can never work.
-    async fn give_up(&self, error: Error) {
+    /// `agent` can never work. One that was replaced meanwhile does not matter any more.
+    async fn give_up(&self, agent: Option<&Arc<A>>, error: Error) {
         let mut turn = self.turn.lock().await;
+        if self.agent.load().as_ref().map(Arc::as_ptr) != agent.map(Arc::as_ptr) {
+            return;
+        }
         self.part().await;
         self.set_state(ManagedState::Refused { why: error.to_string(), for_good: true });
         turn.over = Some(error);
@@ -299,28 +303,17 @@ impl<A: Kept> Inner<A> {
         let given = given.unwrap_or_else(|error| Err(Unusable::Bad(broken(&error))));
         let agent = self.agent.load_full();
         let (config, keyring) = match given {
-            Ok(Given::Ready(config, keyring)) => (config, keyring),
-            Ok(Given::Off(config)) => {
-                turn.config = config;
+            Ok(Some(given)) => given,
+            Ok(None) => {
                 let ran = self.part().await;
                 self.set_state(ManagedState::Off);
                 return Ok(if ran { Reloaded::SwitchedOff } else { Reloaded::Unchanged });
             }
             Err(unusable) => {
-                let (error, state) = match unusable {
-                    Unusable::Bad(error) => {
-                        let why = error.to_string();
-                        (error, ManagedState::Disabled { why })
-                    }
-                    Unusable::Refused(error) => {
-                        let why = error.to_string();
-                        (error, ManagedState::Refused { why, for_good: false })
-                    }
-                };
                 if agent.is_none() {
-                    self.fail(state)?;
+                    self.fail(unusable.state())?;
                 }
-                return Err(error);
+                return Err(unusable.into());
             }
         };
         let Some(agent) = agent else {

@@ -5,6 +5,7 @@ use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 
 use super::config::Config;
+use super::managed_state::ManagedState;
 use super::setup::Setup;
 
 type Read = Box<dyn Fn() -> Result<Config> + Send + Sync>;
@@ -25,12 +26,22 @@ pub(super) enum Unusable {
     Refused(Error),
 }
 
-/// What a source gives.
-pub(super) enum Given {
-    /// `enabled: false`.
-    Off(Config),
-    /// All that an agent needs.
-    Ready(Config, Keyring),
+impl Unusable {
+    /// The state of whoever has no agent.
+    pub fn state(&self) -> ManagedState {
+        match self {
+            Self::Bad(error) => ManagedState::Disabled { why: error.to_string() },
+            Self::Refused(error) => ManagedState::Refused { why: error.to_string(), for_good: false },
+        }
+    }
+}
+
+impl From<Unusable> for Error {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Bad(error) | Unusable::Refused(error) => error,
+        }
+    }
 }
 
 impl ConfigSource {
@@ -61,11 +72,11 @@ impl ConfigSource {
         self
     }
 
-    /// Reads and checks everything that can be checked without the store. Blocks.
-    pub(super) fn give(&self) -> Result<Given, Unusable> {
+    /// Reads and checks everything that can be checked without the store; `None` for `enabled: false`. Blocks.
+    pub(super) fn give(&self) -> Result<Option<(Config, Keyring)>, Unusable> {
         let config = (self.read)().map_err(Unusable::Bad)?;
         if !config.enabled {
-            return Ok(Given::Off(config));
+            return Ok(None);
         }
         let is_missing = config.node.id.is_none() || config.store.url.is_none();
         config
@@ -73,7 +84,7 @@ impl ConfigSource {
             .map_err(|error| if is_missing { Unusable::Refused(error) } else { Unusable::Bad(error) })?;
         Setup::store_options(&config).map_err(Unusable::Bad)?;
         let keyring = (self.keys)(&config).map_err(Unusable::Refused)?;
-        Ok(Given::Ready(config, keyring))
+        Ok(Some((config, keyring)))
     }
 }
 
