@@ -30,20 +30,20 @@ mod cases {
     pub const NETSTRINGS: u32 = 60_000;
     pub const SIGNATURES: u32 = 20_000;
     pub const WIRES: u32 = 30_000;
-    pub const REPLAYS: u32 = 10_000;
-    pub const NODE_ROWS: u32 = 20_000;
-    pub const NODE_WIRES: u32 = 10_000;
-    pub const TOKEN_ROWS: u32 = 20_000;
-    pub const TOKEN_EVENTS: u32 = 20_000;
-    pub const CONTROL_ENTRIES: u32 = 20_000;
-    pub const MESSAGES: u32 = 20_000;
-    pub const REPLIES: u32 = 10_000;
-    pub const BODIES: u32 = 10_000;
-    pub const IDS: u32 = 40_000;
+    pub const REPLAYS: u32 = 5_000;
+    pub const NODE_ROWS: u32 = 12_000;
+    pub const NODE_WIRES: u32 = 8_000;
+    pub const TOKEN_ROWS: u32 = 12_000;
+    pub const TOKEN_EVENTS: u32 = 40_000;
+    pub const CONTROL_ENTRIES: u32 = 30_000;
+    pub const MESSAGES: u32 = 15_000;
+    pub const REPLIES: u32 = 30_000;
+    pub const BODIES: u32 = 20_000;
+    pub const IDS: u32 = 20_000;
     pub const URLS: u32 = 20_000;
-    pub const SECRETS: u32 = 10_000;
-    pub const CONFIGS: u32 = 10_000;
-    pub const ENVIRONMENTS: u32 = 5_000;
+    pub const SECRETS: u32 = 20_000;
+    pub const CONFIGS: u32 = 8_000;
+    pub const ENVIRONMENTS: u32 = 7_000;
 
     pub const ALL: [u32; 17] = [
         NETSTRINGS,

@@ -1,6 +1,6 @@
 //! What stands in the store: rows of nodes and tokens, control entries, and the hints on the token channel.
 
-use maitred::envelope::{Keyring, Kind};
+use maitred::envelope::{AuditReason, Keyring, Kind};
 use maitred::ids::{NODE_ID_MAX_BYTES, NodeId, PLAYER_MAX_BYTES, Player};
 use maitred::node::{ControlEntry, NODE_WIRE_MAX_BYTES, NodeRecord};
 use maitred::store::Row;
@@ -196,4 +196,28 @@ fn rel_3_a_hint_of_any_bytes_is_read_in_bounds_or_nothing() {
         }
         Ok(())
     });
+}
+
+// ENV-1, ENV-6: each of these once verified as a row, and no longer when its token was sent on.
+#[test]
+fn env_1_a_signed_row_has_one_form() {
+    let (ring, trust, alice) = (keyring(), trust(), Player::new("alice").expect("a player"));
+    for (at, value, reason) in [
+        (3, "01796000000000", AuditReason::Malformed),
+        (5, "+1", AuditReason::Malformed),
+        (6, " {}", AuditReason::Malformed),
+        (6, "{}\n", AuditReason::Malformed),
+        (8, "1796000030100 ", AuditReason::Malformed),
+        (9, "", AuditReason::SchemaVersion),
+        (9, "01", AuditReason::SchemaVersion),
+    ] {
+        let mut values = owned(&TOKEN);
+        values[at] = value.to_owned();
+        let mut row = signed(&ring, Kind::Token, &values);
+        row.push(("state".to_owned(), "PENDING".to_owned()));
+        let before = trust.audit().count(reason);
+        let refused = TokenRow::from_row(&trust, &alice, &row.into_iter().collect::<Row>());
+        assert!(refused.is_err(), "{value:?}: {refused:?}");
+        assert_eq!(trust.audit().count(reason), before + 1, "{value:?}");
+    }
 }
