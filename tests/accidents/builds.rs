@@ -72,7 +72,6 @@ async fn asked_for(proxy: &mut Node, op: &str, player: &str) -> Value {
 }
 
 // STO-2, STO-17, STO-3. If this fails, a release that touches a script needs the whole network to be switched off at once.
-#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn sto_17_two_builds_of_which_one_script_differs_work_in_one_fleet() {
     let fleet = Fleet::new(
