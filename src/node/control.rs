@@ -52,6 +52,25 @@ impl ControlEntry {
     pub fn is_on(&self) -> bool {
         self.value == "on"
     }
+
+    /// Reads the bytes of the entry `name`. `None` where they do not verify, which is counted and audited.
+    pub fn from_bytes(trust: &Trust, name: &str, bytes: &[u8]) -> Option<Self> {
+        let Ok(entry) = serde_json::from_slice::<Self>(bytes) else {
+            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+            return None;
+        };
+        if entry.v != SCHEMA_VERSION {
+            trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
+            return None;
+        }
+        let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
+        let fields = [name, &entry.value, &version, &entry.by, &at, &v];
+        if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
+            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+            return None;
+        }
+        Some(entry)
+    }
 }
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
@@ -99,7 +118,7 @@ impl Control {
             let known = seen.entry(name.clone()).or_default();
             if known.bytes != *bytes {
                 known.bytes.clone_from(bytes);
-                let Some(entry) = verified(trust, name, bytes) else { continue };
+                let Some(entry) = ControlEntry::from_bytes(trust, name, bytes) else { continue };
                 match known.in_force.as_ref().map(|last| last.version) {
                     Some(last) if entry.version < last => {
                         trust.audit().drop(AuditReason::OlderControl, SOURCE, name);
@@ -303,22 +322,4 @@ fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u6
     let fields = [name, value, &version_text, by, &at_text, SCHEMA_VERSION_TEXT];
     let sig = trust.keyring().sign(Kind::Control, &fields).as_str().to_owned();
     ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
-}
-
-fn verified(trust: &Trust, name: &str, bytes: &[u8]) -> Option<ControlEntry> {
-    let Ok(entry) = serde_json::from_slice::<ControlEntry>(bytes) else {
-        trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
-        return None;
-    };
-    if entry.v != SCHEMA_VERSION {
-        trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
-        return None;
-    }
-    let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
-    let fields = [name, &entry.value, &version, &entry.by, &at, &v];
-    if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
-        trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
-        return None;
-    }
-    Some(entry)
 }

@@ -38,19 +38,22 @@ impl Trust {
     /// Errors with [`Error::SchemaVersion`] or [`Error::Untrusted`], counted and audited.
     pub fn row<'a>(&self, kind: Kind, row: &'a Row, key: &str) -> Result<Vec<&'a str>> {
         let names = kind.fields();
-        if names.last() == Some(&"v") {
-            let version = row.text("v");
-            if version != SCHEMA_VERSION_TEXT && !version.is_empty() {
-                self.audit.drop(AuditReason::SchemaVersion, key, key);
-                return Err(Error::SchemaVersion {
-                    what: key.to_owned(),
-                    version: version.chars().take(20).collect(),
-                    known: SCHEMA_VERSION,
-                });
+        let version = if names.last() == Some(&"v") { row.text("v") } else { SCHEMA_VERSION_TEXT };
+        let other_version = || {
+            self.audit.drop(AuditReason::SchemaVersion, key, key);
+            Error::SchemaVersion {
+                what: key.to_owned(),
+                version: version.chars().take(20).collect(),
+                known: SCHEMA_VERSION,
             }
+        };
+        // What has no version is first of all not signed; a member that signed none wrote a row of no version of ours.
+        if version != SCHEMA_VERSION_TEXT && !version.is_empty() {
+            return Err(other_version());
         }
         let fields: Vec<&str> = names.iter().map(|name| row.text(name)).collect();
         match self.keyring.verify(kind, &fields, row.text("sig")) {
+            Ok(()) if version.is_empty() => Err(other_version()),
             Ok(()) => Ok(fields),
             Err(failure) => Err(self.refuse(AuditReason::from(failure), key, key)),
         }

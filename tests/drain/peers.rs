@@ -107,7 +107,7 @@ async fn nod_12_a_peer_is_connecting_until_seen_offline_when_late_and_never_sent
 
 #[tokio::test]
 async fn nod_8_a_store_that_is_away_turns_no_expected_node_offline() {
-    let mut store = TestStore::start();
+    let store = TestStore::start();
     let mut patient = expecting(config("p1", "proxy", &store.url()), &["b1"]);
     patient.directory.refresh_ms = 300;
     let p1 = proxy(patient).await;
