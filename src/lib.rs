@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
+//! | [`route`] | who owns an object, and how it moves |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
 //! | [`node`] | heartbeats, leases, the view of the others, kill switch |
@@ -74,6 +75,7 @@ pub mod error;
 pub mod ids;
 pub mod message;
 pub mod node;
+pub mod route;
 pub mod select;
 pub mod store;
 pub mod token;
