@@ -49,9 +49,10 @@ impl<K: ObjectType> Keeper<K> {
         if target == *self.inner.hub.lease.id() {
             return Err(Error::OutOfBounds { what: "target", problem: "it is this node".to_owned() });
         }
+        let slot = self.inner.slot(&key);
+        let turn = slot.turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             let mark = slot.mark();
             let moved = inner.hand_over(&key, &mut guard, &target, notify).await;
             let outcome = if moved.is_ok() { "moved" } else { "failed" };
@@ -67,7 +68,7 @@ impl<K: ObjectType> Inner<K> {
     async fn hand_over(
         &self,
         key: &ObjectKey,
-        guard: &mut Guard<'_, K::Object>,
+        guard: &mut Guard<K::Object>,
         target: &NodeId,
         notify: bool,
     ) -> Result<Handover> {
@@ -107,7 +108,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// The write that makes `target` the owner.
-    async fn give_to(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>, target: &Owner) -> Result<Route> {
+    async fn give_to(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, target: &Owner) -> Result<Route> {
         let Some(live) = guard.as_mut() else {
             return Err(Error::NotOwner { object: key.clone(), owner: None });
         };

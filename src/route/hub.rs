@@ -110,8 +110,8 @@ impl Hub {
     }
 
     /// The node that takes an object which nobody owns: by rendezvous over the nodes that are ready and host the kind, those
-    /// of this node's locality first.
-    pub fn default_place(&self, key: &ObjectKey) -> Option<Owner> {
+    /// of this node's locality first. Not `deaf`, who turned out not to listen.
+    pub fn default_place(&self, key: &ObjectKey, deaf: Option<&Owner>) -> Option<Owner> {
         let service = service_of(key.kind());
         let snapshot = self.directory.snapshot();
         let mut ready: HashMap<&str, (Owner, bool)> = HashMap::new();
@@ -130,6 +130,9 @@ impl Hub {
             ready.insert(own.as_str(), (me, self.locality.is_some()));
         } else {
             ready.remove(own.as_str());
+        }
+        if let Some(deaf) = deaf {
+            ready.remove(deaf.node.as_str());
         }
         let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });
         let chosen = place(key.as_str(), candidates)?;

@@ -108,7 +108,7 @@ impl Hub {
             if !self.is_on_demand(key.kind()) {
                 return Err(refused("nobody owns it, and its kind is not taken over on demand"));
             }
-            let owner = self.default_place(key).ok_or_else(|| refused("no node that is ready hosts its kind"))?;
+            let owner = self.default_place(key, deaf).ok_or_else(|| refused("no node that is ready hosts its kind"))?;
             return Ok(Aim { owner, version });
         }
     }

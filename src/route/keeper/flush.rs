@@ -92,8 +92,9 @@ impl<K: ObjectType> Keeper<K> {
             return (key, Err(late()));
         }
         let object = key.clone();
+        let turn = slot.turn();
         let flushing = self.run(move |inner| async move {
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         });
         let outcome = timeout_at(deadline, flushing).await.unwrap_or_else(|_| Err(late()));

@@ -17,7 +17,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// What this node holds.
-    pub(super) fn local(&self, guard: &Guard<'_, K::Object>) -> Local {
+    pub(super) fn local(&self, guard: &Guard<K::Object>) -> Local {
         guard.as_ref().map_or(Local::None, |live| live.local(&self.hub.lease, self.hub.book.times().lock_timeout_ms))
     }
 
@@ -25,7 +25,7 @@ impl<K: ObjectType> Inner<K> {
     pub(in crate::route) async fn promote(
         &self,
         key: &ObjectKey,
-        guard: &mut Guard<'_, K::Object>,
+        guard: &mut Guard<K::Object>,
     ) -> Result<RouteVersion> {
         for _ in 0..2 {
             match self.local(guard) {
@@ -43,7 +43,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// Takes the object and loads it.
-    pub(super) async fn take(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>) -> Result<RouteVersion> {
+    pub(super) async fn take(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<RouteVersion> {
         let hub = &self.hub;
         let (sent, gaps) = (boot_ms(), hub.lease.gaps());
         let known = hub.table.cached(key);
@@ -92,7 +92,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// Asks the store whether the object is this node's still; if not it is dropped.
-    pub(super) async fn confirm(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>) -> Result<()> {
+    pub(super) async fn confirm(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
         let (sent, gaps) = (boot_ms(), self.hub.lease.gaps());
         // Another epoch of this node is another owner.
@@ -110,7 +110,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// Drops the object where `error` says that it is not this node's any more; hands on any other error.
-    async fn settle(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>, error: Error) -> Result<()> {
+    async fn settle(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, error: Error) -> Result<()> {
         match error {
             Error::NotOwner { owner, .. } => {
                 self.drop_local(key, guard, &Removal::Lost(owner)).await;
@@ -125,7 +125,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// The object leaves the memory without a write.
-    pub(in crate::route) async fn drop_local(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>, why: &Removal) {
+    pub(in crate::route) async fn drop_local(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, why: &Removal) {
         let Some(live) = guard.take() else { return };
         self.hub.table.not_local(key);
         if matches!(why, Removal::Lost(_) | Removal::Conflict) {
@@ -148,7 +148,7 @@ impl<K: ObjectType> Inner<K> {
     pub(super) async fn after_change(
         &self,
         key: &ObjectKey,
-        guard: &mut Guard<'_, K::Object>,
+        guard: &mut Guard<K::Object>,
         changed: bool,
     ) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
@@ -165,7 +165,7 @@ impl<K: ObjectType> Inner<K> {
 
     /// Saves the object if it changed, else renews its record. Where the store refuses the object is dropped, and the
     /// error says why; where the outcome is not known the next save repeats this one first.
-    pub(in crate::route) async fn save(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>) -> Result<()> {
+    pub(in crate::route) async fn save(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
         let outcome = match self.options.storage {
             _ if !live.dirty && live.unsettled.is_none() => self.renew(live).await,
@@ -237,7 +237,7 @@ impl<K: ObjectType> Inner<K> {
     pub(super) async fn release(
         &self,
         key: &ObjectKey,
-        guard: &mut Guard<'_, K::Object>,
+        guard: &mut Guard<K::Object>,
         delete: bool,
     ) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
@@ -271,7 +271,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// A removal did not come about: the object stays, if it is here still.
-    pub(in crate::route) async fn keep(&self, key: &ObjectKey, guard: &mut Guard<'_, K::Object>) {
+    pub(in crate::route) async fn keep(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) {
         if let Some(live) = guard.as_mut() {
             self.kind.promoted(key, &mut live.object).await;
         }

@@ -90,9 +90,9 @@ impl<K: ObjectType> Keeper<K> {
     /// store's calls do.
     pub async fn acquire(&self, key: &ObjectKey) -> Result<RouteVersion> {
         let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.promote(&key, &mut guard).await
         })
         .await
@@ -107,9 +107,9 @@ impl<K: ObjectType> Keeper<K> {
         work: impl FnOnce(&mut K::Object) -> (R, bool) + Send + 'static,
     ) -> Result<R> {
         let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             let Some(live) = guard.as_mut() else { return Err(lost(&key)) };
             let (value, changed) = work(&mut live.object);
@@ -122,9 +122,9 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object that is in memory now. Nothing to do where it is not, or did not change.
     pub async fn save(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.save(&key, &mut guard).await
         })
         .await
@@ -133,9 +133,9 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object and gives it up; nothing to do where it is not in memory.
     pub async fn release(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         })
         .await
@@ -144,9 +144,9 @@ impl<K: ObjectType> Keeper<K> {
     /// Gives an object up together with its bytes in the built-in store. It is taken first where it is free.
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
         self.run(move |inner| async move {
-            let slot = inner.slot(&key);
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             inner.release(&key, &mut guard, true).await
         })

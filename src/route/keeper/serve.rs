@@ -1,11 +1,12 @@
 //! A message to an object, from its arrival at this node to its handler, or to the node that it is passed on to.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, RouteRefusal};
 use crate::ids::{NodeId, ObjectKey};
@@ -15,6 +16,7 @@ use super::super::forward::{Asked, Decider, Known, Step, decide};
 use super::super::hub::Kept;
 use super::super::kind::{ObjectCall, ObjectType, Removal};
 use super::super::record::{Owner, RouteVersion};
+use super::slot::Turn;
 use super::{Guard, Inner, Keeper};
 
 /// A message to an object.
@@ -49,8 +51,9 @@ pub(in crate::route) enum Served {
 
 impl<K: ObjectType> Kept for Keeper<K> {
     fn serve(&self, job: Job) -> BoxFuture<'static, Served> {
-        let inner = std::sync::Arc::clone(&self.inner);
-        let serving = self.spawn(async move { inner.serve(job).await });
+        let inner = Arc::clone(&self.inner);
+        let turn = inner.slot(&job.key).turn();
+        let serving = self.spawn(async move { inner.serve(job, turn).await });
         // The task goes on where nobody waits for it.
         async move { serving.await.unwrap_or(Served::ShuttingDown) }.boxed()
     }
@@ -61,11 +64,11 @@ impl<K: ObjectType> Kept for Keeper<K> {
 
     fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion, Error>> {
         let keeper = self.clone();
+        let turn = self.inner.slot(&key).turn();
         async move {
             keeper
                 .run(move |inner| async move {
-                    let slot = inner.slot(&key);
-                    let mut guard = slot.lock().await;
+                    let mut guard = turn.await;
                     inner.hub.table.read_again(&key, version).await?;
                     inner.promote(&key, &mut guard).await
                 })
@@ -84,18 +87,17 @@ impl<K: ObjectType> Kept for Keeper<K> {
 }
 
 impl<K: ObjectType> Inner<K> {
-    async fn serve(&self, job: Job) -> Served {
-        let slot = self.slot(&job.key);
-        let served = match slot.lock_until(job.deadline).await {
-            Some(mut guard) => self.serve_locked(&job, &mut guard).await,
-            None => Served::Late,
+    async fn serve(&self, job: Job, turn: Turn<K::Object>) -> Served {
+        let served = match timeout_at(job.deadline, turn).await {
+            Ok(mut guard) => self.serve_locked(&job, &mut guard).await,
+            Err(_) => Served::Late,
         };
         self.tidy_one(&job.key);
         served
     }
 
     /// RTE-8, with the I/O that its steps ask for.
-    async fn serve_locked(&self, job: &Job, guard: &mut Guard<'_, K::Object>) -> Served {
+    async fn serve_locked(&self, job: &Job, guard: &mut Guard<K::Object>) -> Served {
         let hub = &self.hub;
         let (mut repairs, mut fresh) = (0, false);
         loop {
@@ -156,7 +158,7 @@ impl<K: ObjectType> Inner<K> {
         }
     }
 
-    async fn handle(&self, job: &Job, guard: &mut Guard<'_, K::Object>) -> Served {
+    async fn handle(&self, job: &Job, guard: &mut Guard<K::Object>) -> Served {
         let Some(live) = guard.as_mut() else { return Served::Late };
         if Instant::now() >= job.deadline {
             return Served::Late;

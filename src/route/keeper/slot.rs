@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::{Instant, timeout_at};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::ids::OperationId;
 use crate::node::Lease;
@@ -15,8 +16,8 @@ use super::super::record::{Cas, Held};
 /// the order of asking: so all I/O of the object is in order, and messages that come while it moves wait here.
 #[derive(Debug)]
 pub(in crate::route) struct Slot<T> {
-    state: Mutex<Option<Live<T>>>,
-    waiting: AtomicUsize,
+    state: Arc<Mutex<Option<Live<T>>>>,
+    waiting: Arc<AtomicUsize>,
     moving: AtomicBool,
 }
 
@@ -48,27 +49,36 @@ pub(in crate::route) struct Unsettled {
 }
 
 /// The lock of a slot, until it is dropped.
-pub(in crate::route) type Guard<'a, T> = MutexGuard<'a, Option<Live<T>>>;
+pub(in crate::route) type Guard<T> = OwnedMutexGuard<Option<Live<T>>>;
 
-impl<T> Slot<T> {
+/// A place in the line for a slot's lock, taken when it is made.
+pub(in crate::route) type Turn<T> = BoxFuture<'static, Guard<T>>;
+
+impl<T: Send + 'static> Slot<T> {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(None), waiting: AtomicUsize::new(0), moving: AtomicBool::new(false) })
+        Arc::new(Self { state: Arc::new(Mutex::new(None)), waiting: Arc::default(), moving: AtomicBool::new(false) })
     }
 
-    /// Waits for its turn, at most until `deadline`.
-    pub async fn lock_until(&self, deadline: Instant) -> Option<Guard<'_, T>> {
-        let _waiting = Waiting::enter(&self.waiting);
-        timeout_at(deadline, self.state.lock()).await.ok()
-    }
-
-    pub async fn lock(&self) -> Guard<'_, T> {
-        let _waiting = Waiting::enter(&self.waiting);
-        self.state.lock().await
+    /// Takes a place in the line now, whenever the turn is awaited: first come, first served.
+    pub fn turn(&self) -> Turn<T> {
+        let waiting = Waiting::enter(&self.waiting);
+        let locking = Arc::clone(&self.state).lock_owned();
+        let mut turn = async move {
+            let guard = locking.await;
+            drop(waiting);
+            guard
+        }
+        .boxed();
+        // The lock's line is joined at the first look.
+        match (&mut turn).now_or_never() {
+            Some(guard) => std::future::ready(guard).boxed(),
+            None => turn,
+        }
     }
 
     /// `None` while somebody is at it.
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.state.try_lock().ok()
+    pub fn try_lock(&self) -> Option<Guard<T>> {
+        Arc::clone(&self.state).try_lock_owned().ok()
     }
 
     /// Marks it as moving, until the mark is dropped.
@@ -88,16 +98,16 @@ impl<T> Slot<T> {
     }
 }
 
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting(Arc<AtomicUsize>);
 
-impl<'a> Waiting<'a> {
-    fn enter(count: &'a AtomicUsize) -> Self {
+impl Waiting {
+    fn enter(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
+        Self(Arc::clone(count))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

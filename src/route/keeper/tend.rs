@@ -42,8 +42,9 @@ impl<K: ObjectType> Keeper<K> {
 
     async fn tend_one(&self, key: ObjectKey, slot: Arc<Slot<K::Object>>) {
         let object = key.clone();
+        let turn = slot.turn();
         let tended = self.run(move |inner| async move {
-            let mut guard = slot.lock().await;
+            let mut guard = turn.await;
             let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(&key, live, boot_ms()));
             match due {
                 Due::Nothing => Ok(()),
