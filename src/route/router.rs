@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,8 +28,12 @@ use super::table::{CacheTimes, RouteTable};
 
 /// Updates of routes that may be under way to their origins at once.
 const UPDATES_MAX: usize = 64;
-/// Time between two rounds of the timer.
+/// Least time between two rounds of the timer.
 const TEND_EVERY: Duration = Duration::from_millis(250);
+/// Longest time between two rounds of the timer.
+const TEND_MAX: Duration = Duration::from_secs(5);
+/// How many times longer than a round takes the next one is waited for, so that a crowd of objects does not fill a core.
+const TEND_SHARE: u32 = 20;
 /// Rounds of the timer between two rounds of upkeep.
 const UPKEEP_ROUNDS: u64 = 40;
 /// Time between two sweeps after routes of owners long gone, in rounds of the timer.
@@ -194,15 +198,15 @@ fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
 
 /// The timer of all keepers, and the upkeep of cache and records.
 async fn tend(hub: Arc<Hub>) {
-    let mut rounds = interval(TEND_EVERY);
-    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut wait = TEND_EVERY;
     // Nodes that start together do not sweep together.
     let mut round: u64 = rand::random::<u64>() % SWEEP_ROUNDS;
     loop {
         tokio::select! {
             () = hub.stop.cancelled() => return,
-            _ = rounds.tick() => {}
+            () = sleep(wait) => {}
         }
+        let began = Instant::now();
         round = round.wrapping_add(1);
         let keepers: Vec<_> =
             hub.keepers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
@@ -222,7 +226,7 @@ async fn tend(hub: Arc<Hub>) {
         };
         tokio::select! {
             () = hub.stop.cancelled() => return,
-            () = work => {}
+            () = work => wait = TEND_EVERY.max(began.elapsed() * TEND_SHARE).min(TEND_MAX),
         }
     }
 }

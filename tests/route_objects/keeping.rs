@@ -114,6 +114,7 @@ async fn rte_6_a_shutdown_saves_and_gives_up_20_000_objects_in_batches() {
     const OBJECTS: usize = 20_000;
     let server = TestStore::start();
     let a = Host::join(&server.url(), "a", KindOptions::default()).await;
+    let begin = std::time::Instant::now();
     let keys: Vec<_> = (0..OBJECTS).map(|n| object(&format!("counter:{n}"))).collect();
     for batch in keys.chunks(500) {
         let taking = batch.iter().map(|key| a.keeper.with(key, |count| (count.value += 1, true)));
@@ -121,6 +122,7 @@ async fn rte_6_a_shutdown_saves_and_gives_up_20_000_objects_in_batches() {
             taken.unwrap();
         }
     }
+    eprintln!("{OBJECTS} objects taken after {:?}", begin.elapsed());
     assert_eq!(a.keeper.len(), OBJECTS);
     let broken = object("counter:17");
     let mut conn = server.conn().await;
@@ -129,6 +131,7 @@ async fn rte_6_a_shutdown_saves_and_gives_up_20_000_objects_in_batches() {
 
     let mut steps: Vec<FlushProgress> = Vec::new();
     let report = a.keeper.flush(Duration::from_secs(120), |step| steps.push(step)).await;
+    eprintln!("saved and given up after {:?}", begin.elapsed());
     assert_eq!(report.done, OBJECTS - 1, "{:?}", report.unsaved);
     assert_eq!(report.unsaved.len(), 1);
     assert_eq!(report.unsaved[0].object, broken);

@@ -37,6 +37,8 @@ pub(in crate::route) struct Live<T> {
     pub renewed_boot_ms: u64,
     /// The gaps of the lease before that write was sent.
     pub gaps: u64,
+    /// Its place in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
+    pub spread: u64,
 }
 
 /// A save that was sent: it is repeated to the byte until its outcome is definite.
@@ -76,9 +78,9 @@ impl<T: Send + 'static> Slot<T> {
         }
     }
 
-    /// `None` while somebody is at it.
-    pub fn try_lock(&self) -> Option<Guard<T>> {
-        Arc::clone(&self.state).try_lock_owned().ok()
+    /// Looks at the object; `None` while somebody is at it, or without one.
+    pub fn look<R>(&self, at: impl FnOnce(&Live<T>) -> R) -> Option<R> {
+        self.state.try_lock().ok()?.as_ref().map(at)
     }
 
     /// Marks it as moving, until the mark is dropped.
@@ -133,6 +135,7 @@ impl<T> Live<T> {
             used_boot_ms: boot_ms(),
             renewed_boot_ms: sent_boot_ms,
             gaps,
+            spread: rand::random::<u64>() % 64,
         }
     }
 

@@ -29,13 +29,15 @@ impl<K: ObjectType> Keeper<K> {
             return;
         }
         let now = boot_ms();
-        let all: Vec<_> = self.inner.slots().iter().map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect();
-        let due = all.into_iter().filter_map(|(key, slot)| {
-            // Whoever is at it uses it, and the next round comes.
-            let due = slot.try_lock()?.as_ref().map_or(Due::Nothing, |live| self.inner.due(&key, live, now));
-            (due != Due::Nothing).then_some((key, slot))
-        });
-        let due: Vec<(ObjectKey, Arc<Slot<K::Object>>)> = due.collect();
+        let due: Vec<(ObjectKey, Arc<Slot<K::Object>>)> = {
+            let slots = self.inner.slots();
+            let due = slots.iter().filter(|(_, slot)| {
+                // Whoever is at it uses it, and the next round comes.
+                let due = slot.look(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
+                due != Due::Nothing
+            });
+            due.map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect()
+        };
         metrics::gauge!("maitred_objects_due", "kind" => self.inner.name.to_string()).set(due.len() as f64);
         stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |(key, slot)| self.tend_one(key, slot)).await;
     }
@@ -45,7 +47,7 @@ impl<K: ObjectType> Keeper<K> {
         let turn = slot.turn();
         let tended = self.run(move |inner| async move {
             let mut guard = turn.await;
-            let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(&key, live, boot_ms()));
+            let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
             match due {
                 Due::Nothing => Ok(()),
                 Due::Save => inner.save(&key, &mut guard).await,
@@ -60,13 +62,11 @@ impl<K: ObjectType> Keeper<K> {
 }
 
 impl<K: ObjectType> Inner<K> {
-    fn due(&self, key: &ObjectKey, live: &Live<K::Object>, now: u64) -> Due {
+    fn due(&self, live: &Live<K::Object>, now: u64) -> Due {
         if now.saturating_sub(live.used_boot_ms) >= self.options.idle_ms {
             return Due::Release;
         }
-        // Spread over the last quarter of the time, so that what was loaded together is not saved together.
-        let spread = super::super::rendezvous::weight(key.as_str(), "save") % 64;
-        let save_ms = self.options.save_ms - self.options.save_ms / 4 * spread / 64;
+        let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
         let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
         let since = now.saturating_sub(live.renewed_boot_ms);
         let changed = live.dirty || live.unsettled.is_some();
