@@ -15,6 +15,7 @@
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
+//! - [`Agent::routes`]: objects that nodes own and hand to each other.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
 
@@ -27,6 +28,7 @@ mod proxy;
 mod redeem;
 mod request;
 mod router;
+mod routes;
 mod settle;
 mod setup;
 mod take;

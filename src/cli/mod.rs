@@ -13,6 +13,7 @@ mod node;
 mod nodes;
 mod private_store;
 mod reap;
+mod routes;
 mod scripts;
 mod span;
 mod tokens;
@@ -52,6 +53,10 @@ enum Command {
     Nodes(nodes::Options),
     /// Show open tokens, one player's token, or release it
     Tokens(tokens::Options),
+    /// Show who owns which objects
+    Routes(routes::ListOptions),
+    /// Show one object's owner, version and age
+    Route(routes::OneOptions),
     /// List, verify, load or pin the scripts
     Scripts(scripts::Options),
     /// Check a config file or write a commented default
@@ -157,6 +162,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Reap(options) => reap::run(&context, options).await,
         Command::Nodes(options) => nodes::run(&context, options).await,
         Command::Tokens(options) => tokens::run(&context, options).await,
+        Command::Routes(options) => routes::list(&context, options).await,
+        Command::Route(options) => routes::one(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
