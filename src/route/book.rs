@@ -4,7 +4,9 @@ use crate::ids::{Epoch, NodeId, ObjectKey, OperationId};
 use crate::node::Lease;
 use crate::store::{Answer, Invocation, Store, Trust, scripts};
 
-use super::record::{Cas, Held, Owner, Route, RouteVersion, StoredObject, sign_object, sign_route};
+use super::record::{
+    Cas, Held, Owner, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route,
+};
 
 /// Longest text of an object in the built-in store, in bytes.
 pub const OBJECT_MAX_BYTES: usize = 1_048_576;
@@ -130,29 +132,7 @@ impl RouteBook {
         let mut version = self.next_version(known.map_or(RouteVersion::NONE, |route| route.version));
         for _ in 0..REASKS {
             let held = Held::new(&self.trust, key, me.clone(), version);
-            let keys = self.store.keys();
-            let owner = other.as_ref().filter(|other| **other != me.node);
-            let behind = owner.unwrap_or(&me.node);
-            let call = Invocation::new(
-                &scripts::ROUTE_ACQUIRE,
-                &[
-                    keys.route(key),
-                    keys.node(&me.node),
-                    keys.owned(&me.node),
-                    keys.owners(),
-                    keys.node(behind),
-                    keys.owned(behind),
-                ],
-            )
-            .arg(key.as_str())
-            .arg(me.node.as_str())
-            .arg(me.epoch.0)
-            .arg(version.0)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&held.sig)
-            .arg(self.times.lock_timeout_ms)
-            .arg(if fenced { "1" } else { "0" })
-            .arg(owner.map_or("", NodeId::as_str));
+            let call = self.acquire_call(&held, other.as_ref(), fenced);
             let answer = self.store.run(&call).await?;
             count("acquire", &answer);
             match answer.word() {
@@ -183,13 +163,7 @@ impl RouteBook {
     /// Errors besides those of the store: [`Error::NotOwner`], [`Error::LeaseLost`], [`Error::Fenced`].
     pub async fn renew(&self, held: &Held) -> Result<()> {
         self.lease.require()?;
-        let keys = self.store.keys();
-        let call = Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.node)])
-            .arg(held.owner.node.as_str())
-            .arg(held.owner.epoch.0)
-            .arg(held.version.0)
-            .arg(&held.sig)
-            .arg(self.store.clock().now_ms());
+        let call = self.renew_call(held);
         let answer = self.store.run(&call).await?;
         count("renew", &answer);
         match answer.word() {
@@ -244,22 +218,7 @@ impl RouteBook {
     pub async fn release(&self, held: &Held, delete: bool) -> Result<ReleaseOutcome> {
         let mut version = self.next_version(held.version);
         for _ in 0..REASKS {
-            let keys = self.store.keys();
-            let sig = sign_route(&self.trust, &held.key, None, version);
-            let call = Invocation::new(
-                &scripts::ROUTE_RELEASE,
-                &[keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)],
-            )
-            .arg(held.key.as_str())
-            .arg(held.owner.node.as_str())
-            .arg(held.owner.epoch.0)
-            .arg(held.version.0)
-            .arg(&held.sig)
-            .arg(version.0)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&sig)
-            .arg(self.times.free_ms)
-            .arg(if delete { "1" } else { "0" });
+            let call = self.release_call(held, version, delete);
             let answer = self.store.run(&call).await?;
             count("release", &answer);
             match answer.word() {
@@ -308,7 +267,7 @@ impl RouteBook {
                         owner: Some(target.clone()),
                         version,
                         saved_at_ms: self.store.clock().now_ms(),
-                        state: super::record::RouteState::Moved,
+                        state: RouteState::Moved,
                     }));
                 }
                 "LOST" => return Ok(TransferOutcome::Lost(NodeId::new(answer.text(0)?).ok())),
@@ -318,6 +277,59 @@ impl RouteBook {
             }
         }
         Err(asked_too_often("transferring an object"))
+    }
+
+    /// `other` is the owner whose keys are passed along.
+    pub(crate) fn acquire_call(&self, held: &Held, other: Option<&NodeId>, fenced: bool) -> Invocation {
+        let (keys, me) = (self.store.keys(), &held.owner);
+        let owner = other.filter(|other| **other != me.node);
+        let behind = owner.unwrap_or(&me.node);
+        let key_list = [
+            keys.route(&held.key),
+            keys.node(&me.node),
+            keys.owned(&me.node),
+            keys.owners(),
+            keys.node(behind),
+            keys.owned(behind),
+        ];
+        Invocation::new(&scripts::ROUTE_ACQUIRE, &key_list)
+            .arg(held.key.as_str())
+            .arg(me.node.as_str())
+            .arg(me.epoch.0)
+            .arg(held.version.0)
+            .arg(SCHEMA_VERSION_TEXT)
+            .arg(&held.sig)
+            .arg(self.times.lock_timeout_ms)
+            .arg(if fenced { "1" } else { "0" })
+            .arg(owner.map_or("", NodeId::as_str))
+    }
+
+    pub(crate) fn renew_call(&self, held: &Held) -> Invocation {
+        let keys = self.store.keys();
+        Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.node)])
+            .arg(held.owner.node.as_str())
+            .arg(held.owner.epoch.0)
+            .arg(held.version.0)
+            .arg(&held.sig)
+            .arg(self.store.clock().now_ms())
+    }
+
+    pub(crate) fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
+        let keys = self.store.keys();
+        let sig = sign_route(&self.trust, &held.key, None, version);
+        let key_list =
+            [keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)];
+        Invocation::new(&scripts::ROUTE_RELEASE, &key_list)
+            .arg(held.key.as_str())
+            .arg(held.owner.node.as_str())
+            .arg(held.owner.epoch.0)
+            .arg(held.version.0)
+            .arg(&held.sig)
+            .arg(version.0)
+            .arg(SCHEMA_VERSION_TEXT)
+            .arg(&sig)
+            .arg(self.times.free_ms)
+            .arg(if delete { "1" } else { "0" })
     }
 
     fn forged(&self, key: &ObjectKey) -> Error {

@@ -142,7 +142,7 @@ pub struct Held {
 
 impl Held {
     /// The record of `owner` in `version`, signed.
-    pub(super) fn new(trust: &Trust, key: &ObjectKey, owner: Owner, version: RouteVersion) -> Self {
+    pub(crate) fn new(trust: &Trust, key: &ObjectKey, owner: Owner, version: RouteVersion) -> Self {
         let sig = sign_route(trust, key, Some(&owner), version);
         Self { key: key.clone(), owner, version, sig }
     }
