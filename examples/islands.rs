@@ -19,9 +19,7 @@ use maitred::error::{Error, Result};
 use maitred::ids::{NodeId, ObjectId, ObjectKey, ObjectKind, Role, ServiceName};
 use maitred::message::{CallError, json_handler};
 use maitred::node::LoadSample;
-use maitred::route::{
-    Ack, CacheTimes, Handled, KindOptions, ObjectCall, ObjectType, Removal, RouteTimes,
-};
+use maitred::route::{Ack, CacheTimes, Handled, KindOptions, ObjectCall, ObjectType, Removal, RouteTimes};
 
 const HOSTS: [&str; 3] = ["host-1", "host-2", "host-3"];
 const MOVES: usize = 9;
@@ -61,8 +59,10 @@ impl ObjectType for Islands {
     }
 
     fn decode(&self, key: &ObjectKey, text: &str) -> Result<u64> {
-        text.parse()
-            .map_err(|_| Error::Protocol { during: "loading an island", detail: format!("{key} is no number: {text:?}") })
+        text.parse().map_err(|_| Error::Protocol {
+            during: "loading an island",
+            detail: format!("{key} is no number: {text:?}"),
+        })
     }
 
     async fn promoted(&self, key: &ObjectKey, depth: &mut u64) {

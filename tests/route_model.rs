@@ -233,7 +233,9 @@ impl World {
                         version = Some(freed.0);
                         "released".into()
                     }
-                    ReleaseOutcome::Lost(owner) => format!("lost to {}", owner.map_or("nobody".into(), |id| id.to_string())),
+                    ReleaseOutcome::Lost(owner) => {
+                        format!("lost to {}", owner.map_or("nobody".into(), |id| id.to_string()))
+                    }
                 });
                 let naive = self.fence(object, &held);
                 same("release", real, naive.unwrap_or_else(|| "released".into()))?;
@@ -447,9 +449,8 @@ fn rte_2_random_operations_end_as_a_naive_map_of_owners_says() {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let outcome = runner.run(&ops(), |list| {
-        runtime.block_on(World::live_through(&store, &conn, &list)).map_err(TestCaseError::fail)
-    });
+    let outcome = runner
+        .run(&ops(), |list| runtime.block_on(World::live_through(&store, &conn, &list)).map_err(TestCaseError::fail));
     if let Err(failure) = outcome {
         panic!("MAITRED_MODEL_SEED={seed}: {failure}");
     }

@@ -161,14 +161,8 @@ pub(super) async fn list(context: &Context, options: ListOptions) -> Result<(), 
             Err(_) => not_believed += 1,
         }
     }
-    let listed = Listed {
-        zone: store.keys().zone().to_string(),
-        as_of: now,
-        total: indexed.len(),
-        routes,
-        stray,
-        not_believed,
-    };
+    let listed =
+        Listed { zone: store.keys().zone().to_string(), as_of: now, total: indexed.len(), routes, stray, not_believed };
     if context.json {
         view::json(&listed);
     } else {

@@ -76,7 +76,14 @@ impl Lease {
     /// A lease that is not held yet. `length_ms` is 3.5 beat intervals.
     pub fn new(id: NodeId, length_ms: u64) -> Self {
         let (events, _) = broadcast::channel(EVENTS);
-        let inner = Inner { id, length_ms, epoch: AtomicU64::new(0), valid_until_boot_ms: AtomicU64::new(0), gaps: AtomicU64::new(0), events };
+        let inner = Inner {
+            id,
+            length_ms,
+            epoch: AtomicU64::new(0),
+            valid_until_boot_ms: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            events,
+        };
         Self { inner: Arc::new(inner) }
     }
 

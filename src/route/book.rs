@@ -4,9 +4,7 @@ use crate::ids::{Epoch, NodeId, ObjectKey, OperationId};
 use crate::node::Lease;
 use crate::store::{Answer, Invocation, Store, Trust, scripts};
 
-use super::record::{
-    Cas, Held, Owner, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route,
-};
+use super::record::{Cas, Held, Owner, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route};
 
 /// Longest text of an object in the built-in store, in bytes.
 pub const OBJECT_MAX_BYTES: usize = 1_048_576;
@@ -138,11 +136,7 @@ impl RouteBook {
             match answer.word() {
                 "ACQUIRED" => {
                     let standing = RouteVersion(answer.number(0)?);
-                    let held = if standing == version {
-                        held
-                    } else {
-                        Held::new(&self.trust, key, me, standing)
-                    };
+                    let held = if standing == version { held } else { Held::new(&self.trust, key, me, standing) };
                     return Ok(AcquireOutcome::Acquired(held));
                 }
                 "OWNED" => {
@@ -317,8 +311,7 @@ impl RouteBook {
     pub(crate) fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
         let keys = self.store.keys();
         let sig = sign_route(&self.trust, &held.key, None, version);
-        let key_list =
-            [keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)];
+        let key_list = [keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)];
         Invocation::new(&scripts::ROUTE_RELEASE, &key_list)
             .arg(held.key.as_str())
             .arg(held.owner.node.as_str())

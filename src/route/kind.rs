@@ -50,13 +50,7 @@ pub struct KindOptions {
 
 impl Default for KindOptions {
     fn default() -> Self {
-        Self {
-            on_demand: true,
-            ack: Ack::Memory,
-            storage: Storage::BuiltIn,
-            save_ms: 600_000,
-            idle_ms: 1_500_000,
-        }
+        Self { on_demand: true, ack: Ack::Memory, storage: Storage::BuiltIn, save_ms: 600_000, idle_ms: 1_500_000 }
     }
 }
 

@@ -189,8 +189,7 @@ impl StoredObject {
 
 /// The signature of an object's bytes.
 pub(super) fn sign_object(trust: &Trust, key: &ObjectKey, cas: Cas, version: RouteVersion, data: &str) -> String {
-    let fields =
-        [key.kind(), key.object(), &cas.to_string(), &version.to_string(), data, SCHEMA_VERSION_TEXT];
+    let fields = [key.kind(), key.object(), &cas.to_string(), &version.to_string(), data, SCHEMA_VERSION_TEXT];
     trust.keyring().sign(Kind::Object, &fields).into()
 }
 

@@ -123,8 +123,7 @@ impl ObjectRouter {
         body: &B,
         timeout: Duration,
     ) -> Result<Box<RawValue>> {
-        let order =
-            Order { key, method, body: &raw(body)?, deadline: deadline(timeout)?, is_call: true };
+        let order = Order { key, method, body: &raw(body)?, deadline: deadline(timeout)?, is_call: true };
         let limit = order.deadline;
         let late = || Error::Timeout {
             target: key.to_string(),
@@ -208,8 +207,7 @@ async fn tend(hub: Arc<Hub>) {
         }
         let began = Instant::now();
         round = round.wrapping_add(1);
-        let keepers: Vec<_> =
-            hub.keepers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let keepers: Vec<_> = hub.keepers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let work = async {
             for keeper in keepers {
                 keeper.tend().await;

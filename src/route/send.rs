@@ -140,12 +140,8 @@ impl Hub {
         match tokio::time::timeout_at(order.deadline, keeper.serve(job)).await.unwrap_or(Served::Late) {
             Served::Answered(body) => Ok(Ok(body)),
             Served::Elsewhere(owner, version) => Ok(Err(Aim { owner, version })),
-            Served::Refused(error) => {
-                Err(Error::Callee { target: target(), code: error.code, message: error.message })
-            }
-            Served::Failed(refusal, detail) => {
-                Err(Error::Routed { object: order.key.to_string(), refusal, detail })
-            }
+            Served::Refused(error) => Err(Error::Callee { target: target(), code: error.code, message: error.message }),
+            Served::Failed(refusal, detail) => Err(Error::Routed { object: order.key.to_string(), refusal, detail }),
             Served::ShuttingDown => Err(Error::ShuttingDown),
             Served::Late => Err(Error::Timeout { target: target(), timeout_ms: 0 }),
         }

@@ -68,8 +68,7 @@ pub async fn sweep(book: &RouteBook, options: SweepOptions) -> Result<SweepRepor
         left -= objects.len();
         report.nodes += 1;
         // An empty index still costs one call: the node may have to go off the list of those that have one.
-        let batches: Vec<&[ObjectKey]> =
-            if objects.is_empty() { vec![&[]] } else { objects.chunks(BATCH).collect() };
+        let batches: Vec<&[ObjectKey]> = if objects.is_empty() { vec![&[]] } else { objects.chunks(BATCH).collect() };
         for batch in batches {
             match sweep_batch(book, &owner, batch, options.dry_run).await {
                 Ok(answer) => report.count(&answer),

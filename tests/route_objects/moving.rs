@@ -84,7 +84,8 @@ impl Moving {
                     assert!(count.has(name, *number), "{name} {number} was answered and is not in it");
                 }
                 Err(error) => {
-                    let typed = matches!(error, Error::NodeOffline(_) | Error::Routed { .. } | Error::ServiceNotFound { .. });
+                    let typed =
+                        matches!(error, Error::NodeOffline(_) | Error::Routed { .. } | Error::ServiceNotFound { .. });
                     assert!(typed, "{name} {number}: {error:?}");
                     assert!(!count.has(name, *number), "{name} {number} was refused and is in it: {error:?}");
                 }
@@ -96,7 +97,7 @@ impl Moving {
     /// The counter, wherever it is.
     async fn count(&self) -> Count {
         for host in [&self.a, &self.b] {
-            if host.keeper.len() > 0 {
+            if !host.keeper.is_empty() {
                 return host.keeper.with(&self.key, |count| (count.clone(), false)).await.unwrap();
             }
         }

@@ -61,10 +61,8 @@ async fn rte_8_a_message_to_a_former_owner_is_passed_on_and_the_origin_is_told()
 
     assert_eq!(client.inc(&key, 1).await.unwrap(), 2);
     assert_eq!(b.counter.most_hops.load(std::sync::atomic::Ordering::SeqCst), 1, "over the former owner");
-    eventually("the origin is told", PATIENCE, async || {
-        client.router.table().version(&key) == moved.route.version
-    })
-    .await;
+    eventually("the origin is told", PATIENCE, async || client.router.table().version(&key) == moved.route.version)
+        .await;
     b.counter.most_hops.store(0, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(client.inc(&key, 2).await.unwrap(), 3);
     assert_eq!(b.counter.most_hops.load(std::sync::atomic::Ordering::SeqCst), 0, "straight to the new owner");

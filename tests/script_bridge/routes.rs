@@ -101,14 +101,22 @@ fn sto_4_route_acquire() {
     assert_eq!(field(&mut twin, "saved_at"), version);
     let again = acquire("b1", &epoch, &version, "1", "");
     assert_eq!(again.run(&mut twin), ["ACQUIRED", &version], "STO-10: the reply was lost");
-    assert_eq!(acquire("b1", &epoch, NOW, "1", "").run(&mut twin), ["ACQUIRED", &version], "it is the caller's already");
+    assert_eq!(
+        acquire("b1", &epoch, NOW, "1", "").run(&mut twin),
+        ["ACQUIRED", &version],
+        "it is the caller's already"
+    );
     assert_eq!((members(&mut twin, "owned:b1"), members(&mut twin, "owned")), (vec![OBJECT.into()], vec!["b1".into()]));
 
     // RTE-2, R-31
     assert_eq!(acquire("b2", &epoch, NOW, "1", "").run(&mut twin), ["NEED", "b1"]);
     assert_eq!(acquire("b2", &epoch, NOW, "1", "b1").run(&mut twin), ["OWNED", "b1", &epoch, &version]);
     set(&mut twin, "node:b1", "beat_at", "1000");
-    assert_eq!(acquire("b2", &epoch, NOW, "0", "b1").run(&mut twin)[0], "OWNED", "without a fence the lock timeout counts");
+    assert_eq!(
+        acquire("b2", &epoch, NOW, "0", "b1").run(&mut twin)[0],
+        "OWNED",
+        "without a fence the lock timeout counts"
+    );
     assert_eq!(acquire("b2", &epoch, NOW, "1", "b1").run(&mut twin)[0], "ACQUIRED", "R-4");
     assert_eq!((members(&mut twin, "owned:b1"), members(&mut twin, "owned")), (vec![], vec!["b2".into()]), "STO-16");
     set(&mut twin, &format!("route:{OBJECT}"), "saved_at", "1000");
@@ -181,7 +189,11 @@ fn sto_4_route_release() {
     assert!(ttl > 0, "R-17");
     assert_eq!(release("b1", &epoch, &version, NOW, "0").run(&mut twin)[..2], ["LOST", ""]);
     assert_eq!(acquire("b2", &epoch, NOW, "1", "").run(&mut twin)[0], "ACQUIRED");
-    assert_eq!(twin.look(["PTTL", &key(format!("route:{OBJECT}"))]), Reply::Int(-1), "an owned record does not run out");
+    assert_eq!(
+        twin.look(["PTTL", &key(format!("route:{OBJECT}"))]),
+        Reply::Int(-1),
+        "an owned record does not run out"
+    );
     let version = field(&mut twin, "version");
     set(&mut twin, &format!("route:{OBJECT}"), "version", "9999999999999");
     let deleted = release("b2", &epoch, "9999999999999", "10000000000000", "1");
@@ -224,7 +236,11 @@ fn sto_4_route_sweep() {
     assert_eq!(members(&mut twin, "owned:b1").len(), 3, "a dry run changes nothing");
     set(&mut twin, "node:b1", "beat_at", "1000");
     assert_eq!(sweep("b1", "0", &all[1..]).run(&mut twin), ["SWEPT", "HEALED", "HEALED"]);
-    assert_eq!(sweep("b1", "0", &[(OBJECT, "5", NOW)]).run(&mut twin), ["SWEPT", "SKIPPED"], "changed since it was read");
+    assert_eq!(
+        sweep("b1", "0", &[(OBJECT, "5", NOW)]).run(&mut twin),
+        ["SWEPT", "SKIPPED"],
+        "changed since it was read"
+    );
     set(&mut twin, &format!("route:{OBJECT}"), "version", "9999999999999");
     let late = [(OBJECT, "9999999999999", "10000000000000")];
     assert_eq!(sweep("b1", "0", &late).run(&mut twin), ["SWEPT", "RELEASED"]);

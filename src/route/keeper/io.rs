@@ -140,7 +140,8 @@ impl<K: ObjectType> Inner<K> {
             Removal::Conflict => "conflict",
             Removal::Panicked => "panicked",
         };
-        metrics::counter!("maitred_objects_removed_total", "kind" => self.name.to_string(), "why" => reason).increment(1);
+        metrics::counter!("maitred_objects_removed_total", "kind" => self.name.to_string(), "why" => reason)
+            .increment(1);
         self.kind.removed(key, live.object, why).await;
     }
 
@@ -234,12 +235,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// Saves the object and gives it up; with `delete` its bytes go instead.
-    pub(super) async fn release(
-        &self,
-        key: &ObjectKey,
-        guard: &mut Guard<K::Object>,
-        delete: bool,
-    ) -> Result<()> {
+    pub(super) async fn release(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, delete: bool) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
         if self.kind.removing(key, &mut live.object).await {
             live.dirty = true;
