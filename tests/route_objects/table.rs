@@ -39,7 +39,7 @@ async fn rte_5_a_thousand_who_wait_for_one_entry_cost_one_read() {
     let other = Member::join_with(&server.url(), "b", quiet).await;
     let (store, trust, lease) = (other.store.clone(), other.trust.clone(), other.lease.clone());
     let book = RouteBook::new(store, trust, lease, RouteTimes::default());
-    let table = RouteTable::new(book, CacheTimes { update_ms: 2_000, free_ms: 600_000 });
+    let table = RouteTable::new(book, CacheTimes { update_ms: 4_000, free_ms: 600_000 });
     table.read(&key).await.unwrap().expect("a record");
     // Other members would read as well.
     drop(a);
