@@ -11,6 +11,7 @@
 //! | [`place`] | where a fresh login goes: registrations, the handler, the connection |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
 //! | [`limit`] | cooldowns and limits a player, shared by all proxies |
+//! | [`route`] | who owns an object, and how it moves |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
 //! | [`node`] | heartbeats, leases, the view of the others, kill switch |
@@ -78,6 +79,7 @@ pub mod limit;
 pub mod message;
 pub mod node;
 pub mod place;
+pub mod route;
 pub mod select;
 pub mod store;
 pub mod token;

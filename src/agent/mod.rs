@@ -18,6 +18,7 @@
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
 //!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
+//! - [`Agent::routes`]: objects that nodes own and hand to each other.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
 
@@ -38,6 +39,7 @@ mod proxy;
 mod redeem;
 mod request;
 mod router;
+mod routes;
 mod settle;
 mod setup;
 mod share;

@@ -17,6 +17,7 @@ mod nodes;
 mod peers;
 mod private_store;
 mod reap;
+mod routes;
 mod scripts;
 mod span;
 mod tokens;
@@ -56,6 +57,10 @@ enum Command {
     Nodes(nodes::Options),
     /// Show open tokens, one player's token, or release it
     Tokens(tokens::Options),
+    /// Show who owns which objects
+    Routes(routes::ListOptions),
+    /// Show one object's owner, version and age
+    Route(routes::OneOptions),
     /// List, verify, load or pin the scripts
     Scripts(scripts::Options),
     /// Check a config file, write a commented default, push a config to every running node
@@ -167,6 +172,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Reap(options) => reap::run(&context, options).await,
         Command::Nodes(options) => nodes::run(&context, options).await,
         Command::Tokens(options) => tokens::run(&context, options).await,
+        Command::Routes(options) => routes::list(&context, options).await,
+        Command::Route(options) => routes::one(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Curves(options) => curves::run(&context, options).await,

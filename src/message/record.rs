@@ -10,7 +10,7 @@ use super::services::is_service_text;
 pub const MESSAGE_LIFE_MS: u64 = REPLAY_WINDOW_MS;
 /// Longest wire form of a message or reply without its body, in bytes.
 pub(super) const HEAD_MAX_BYTES: usize = 4_096;
-/// Longest text of a route, in bytes: `<kind>:<object>`.
+/// Longest text of a route, in bytes: `<version>:<kind>:<object>` has at most 214.
 const ROUTE_MAX_BYTES: usize = 256;
 
 /// A call or send to a service, borrowed from the texts around it.

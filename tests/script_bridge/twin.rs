@@ -18,10 +18,14 @@ use crate::support::store::TestStore;
 
 /// STO-7: reads that may follow a write, because they are about what the write left: is the index empty now, and how
 /// long does the row live. Nothing but the upkeep of that index or that time hangs on them.
-const UPKEEP: [(&str, &str); 9] = [
+const UPKEEP: [(&str, &str); 13] = [
     ("node/join", "EXISTS"),
     ("node/leave", "EXISTS"),
     ("node/remove", "EXISTS"),
+    ("route/acquire", "EXISTS"),
+    ("route/release", "EXISTS"),
+    ("route/sweep", "EXISTS"),
+    ("route/transfer", "EXISTS"),
     ("token/cancel", "EXISTS"),
     ("token/cancel", "PTTL"),
     ("token/consume", "EXISTS"),
