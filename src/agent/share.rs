@@ -19,6 +19,8 @@ const IDLE_ROUNDS: u32 = 4;
 const BATCH: usize = 64;
 /// Calls of one exchange; what is left goes with the next one.
 const CALLS_MAX: usize = 16;
+/// Backends whose counts are taken from the store; more of them would be no fleet of ours.
+const HEARD_MAX: usize = 65_536;
 /// Half-lives after which nothing that counts is left of a pick.
 const HALFLIVES: u64 = 10;
 /// How much longer than that the hash lives, so that a proxy can repeat an operation.
@@ -66,9 +68,14 @@ pub(super) async fn share(proxy: Arc<Proxy>) {
         }
         bump = bump.or_else(|| Bump::next(&proxy));
         idle = if bump.is_some() { 0 } else { idle.wrapping_add(1) };
-        if idle.is_multiple_of(IDLE_ROUNDS)
-            && let Err(error) = exchange(&proxy, &mut bump, &mut heard).await
-        {
+        if !idle.is_multiple_of(IDLE_ROUNDS) {
+            continue;
+        }
+        let exchanged = tokio::select! {
+            () = proxy.core.stop.cancelled() => return,
+            exchanged = exchange(&proxy, &mut bump, &mut heard) => exchanged,
+        };
+        if let Err(error) = exchanged {
             // Until the next time its own picks count, and what was heard last.
             tracing::debug!(%error, "could not exchange recent picks");
         }
@@ -128,6 +135,7 @@ async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
                 let thousandths = first.parse::<u32>().map_or(0.0, f64::from);
                 let picks = decayed(thousandths / 1_000.0, now.saturating_sub(at), halflife_ms);
                 if picks >= FORGOTTEN
+                    && heard.picks.len() < HEARD_MAX
                     && let Ok(id) = NodeId::new(name)
                 {
                     heard.picks.insert(id, picks);

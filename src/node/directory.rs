@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -12,6 +12,7 @@ use crate::store::{Feed, Store, Trust, boot_ms};
 use super::liveness::{Liveness, LivenessLimits};
 use super::record::{Identity, NodeRecord};
 use super::roster::{rosters, rows_of};
+use super::snapshots::Snapshots;
 use super::view::{DirectoryEvent, NodeView, ServiceRef, Snapshot, View};
 
 /// Events that may wait for a slow listener.
@@ -42,18 +43,8 @@ struct Inner {
     options: DirectoryOptions,
     view: Mutex<View>,
     contact: Mutex<Contact>,
-    cached: RwLock<Cached>,
+    snapshots: Snapshots,
     events: broadcast::Sender<DirectoryEvent>,
-}
-
-/// The snapshot that was made last.
-#[derive(Debug, Default)]
-struct Cached {
-    snapshot: Option<Arc<Snapshot>>,
-    /// How many changes it has in it, at least.
-    made_of: u64,
-    /// How many there were.
-    changes: u64,
 }
 
 /// Until when the view is known to be true.
@@ -78,8 +69,15 @@ impl Directory {
         let (events, _) = broadcast::channel(EVENTS);
         let contact = Contact { feed, ..Contact::default() };
         let view = Mutex::new(View::new(options.limits));
-        let inner =
-            Inner { store, trust, options, view, contact: Mutex::new(contact), cached: RwLock::default(), events };
+        let inner = Inner {
+            store,
+            trust,
+            options,
+            view,
+            contact: Mutex::new(contact),
+            snapshots: Snapshots::default(),
+            events,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -112,7 +110,7 @@ impl Directory {
     }
 
     fn changed(&self) {
-        self.inner.cached.write().unwrap_or_else(PoisonError::into_inner).changes += 1;
+        self.inner.snapshots.changed();
     }
 
     /// Joined, updated, suspect, offline, back, restarted, removed. A listener that falls 1,024 events behind misses the
@@ -317,33 +315,18 @@ impl Directory {
 
     /// All nodes at one moment. Shared until something changes.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot_within(|_| 0)
+        self.snapshot_that(false)
     }
 
     /// [`snapshot`](Self::snapshot) for those who ask all the time: of a large fleet, where some heartbeat comes in every
     /// few microseconds, it may be late by a millisecond for every hundred nodes.
     pub fn recent_snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot_within(|nodes| u64::try_from(nodes / NODES_A_MS).unwrap_or(u64::MAX).min(SNAPSHOT_MAX_MS))
+        self.snapshot_that(true)
     }
 
-    /// The snapshot that is there, where nothing changed since or where it is younger than `late_ms` of its size.
-    fn snapshot_within(&self, late_ms: impl Fn(usize) -> u64) -> Arc<Snapshot> {
+    fn snapshot_that(&self, may_be_late: bool) -> Arc<Snapshot> {
         let (now, stale) = self.as_of();
-        let cached = self.inner.cached.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(snapshot) = &cached.snapshot {
-            let allowed_ms =
-                if cached.changes != cached.made_of { late_ms(snapshot.nodes.len()) } else { SNAPSHOT_MAX_MS };
-            if now.saturating_sub(snapshot.as_of_ms) < allowed_ms && snapshot.stale == stale {
-                return Arc::clone(snapshot);
-            }
-        }
-        // A change that comes while it is made counts as one that it does not have.
-        let changes = cached.changes;
-        drop(cached);
-        let snapshot = Arc::new(self.view().snapshot(now, stale));
-        let mut cached = self.inner.cached.write().unwrap_or_else(PoisonError::into_inner);
-        (cached.snapshot, cached.made_of) = (Some(Arc::clone(&snapshot)), changes);
-        snapshot
+        self.inner.snapshots.get(now, stale, may_be_late, || self.view().snapshot(now, stale))
     }
 
     /// One node as the view has it, judged as of the last contact.
@@ -412,7 +395,3 @@ const FRESH_SLACK_MS: u64 = 500;
 const MEASURE_EVERY_MS: u64 = 1_000;
 /// A read that took longer than this may have been overtaken by heartbeats.
 const PROMPT_MS: u64 = 500;
-/// Age at which a shared snapshot is made anew although no row changed, so that ages go on.
-const SNAPSHOT_MAX_MS: u64 = 50;
-/// Nodes for each ms that a snapshot may be late for those who ask all the time.
-const NODES_A_MS: usize = 100;

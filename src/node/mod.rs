@@ -22,6 +22,7 @@ mod liveness;
 mod membership;
 mod record;
 pub mod roster;
+mod snapshots;
 mod switches;
 mod view;
 

@@ -237,11 +237,8 @@ impl Candidates {
     }
 
     /// The picks of all proxies as they were read at `now_ms`; this proxy's own that they do not hold are added. A backend
-    /// that is not among them was not picked by anybody.
+    /// that is not among them was not picked by anybody; one that is not known here is not remembered.
     pub fn hear(&mut self, shared: &BTreeMap<NodeId, f64>, now_ms: u64) {
-        for id in shared.keys() {
-            self.known_mut(id);
-        }
         let decay = self.decay;
         for (id, known) in self.all_known() {
             let all = shared.get(id).copied().unwrap_or(0.0);
@@ -313,6 +310,7 @@ mod tests {
         }
         assert_eq!(table.take_unshared(8), [(id("b1"), 3)]);
         table.picked(&id("b1"), 0, true);
+        table.cool(&id("b2"), 0);
         // What is under way may or may not be in the store: counted until it is known.
         table.hear(&BTreeMap::from([(id("b2"), 5.0)]), 0);
         assert!((table.picks(&id("b1"), 0) - 4.0).abs() < 1e-9);
