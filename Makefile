@@ -5,7 +5,7 @@ ARGS =
 TESTS =
 BENCH =
 
-.PHONY: help demo test test-stores lint fmt-check clippy pins-check generated docs-check bench pins
+.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench pins
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -13,8 +13,11 @@ help: ## say what can be made
 demo: ## run a fleet on a private store and check that nobody is lost
 	@MAITRED_SERVERS='redis-server valkey-server keydb-server dragonfly' sh .ci/with-server cargo run -- demo $(ARGS)
 
-test: ## run all tests against a real store
+test: minecraft ## run all tests against a real store
 	@sh .ci/with-server sh .ci/test $(TESTS)
+
+minecraft: ## install the Minecraft clients and servers of one test, where there is Node.js
+	@sh .ci/minecraft
 
 test-stores: ## run all tests on Redis 6.2, Redis 8 and Valkey 9
 	@sh .ci/test-stores $(TESTS)

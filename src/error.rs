@@ -3,7 +3,7 @@
 //!
 //! Texts are lower case and complete "could not …". No text holds a secret, a password or a payload.
 
-use crate::ids::{Epoch, InvalidId, NodeId, ServiceName};
+use crate::ids::{Epoch, InvalidId, NodeId, ObjectKey, ServiceName};
 
 /// `Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -81,6 +81,41 @@ impl StoreRefusal {
             Self::NoReplicas => "check the store's replicas (INFO replication)",
             Self::Other => "read the store's own message and log",
         }
+    }
+}
+
+/// Why a message to an object was not handled, or not to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RouteRefusal {
+    /// It was forwarded as often as it may be. No handler ran.
+    TooManyHops,
+    /// Nobody owns the object, and its kind is not taken over on demand. No handler ran.
+    NoOwner,
+    /// The object is not in storage, and its kind does not create it. No handler ran.
+    NotFound,
+    /// The object's route changed at every look, or its owner cannot act at the moment. No handler ran.
+    Again,
+    /// The handler ran, and its change is not known to be in storage.
+    NotSaved,
+}
+
+impl RouteRefusal {
+    /// The word in replies, logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TooManyHops => "too_many_hops",
+            Self::NoOwner => "no_owner",
+            Self::NotFound => "not_found",
+            Self::Again => "again",
+            Self::NotSaved => "not_saved",
+        }
+    }
+
+    pub(crate) fn read(word: &str) -> Option<Self> {
+        [Self::TooManyHops, Self::NoOwner, Self::NotFound, Self::Again, Self::NotSaved]
+            .into_iter()
+            .find(|refusal| refusal.as_str() == word)
     }
 }
 
@@ -282,6 +317,33 @@ pub enum Error {
         message: String,
     },
 
+    /// A message to an object was not handled, or not to its end.
+    #[error("{object} did not take the message ({}): {detail}", .refusal.as_str())]
+    Routed {
+        /// `<kind>:<object>`.
+        object: String,
+        /// Why.
+        refusal: RouteRefusal,
+        /// A sentence for people.
+        detail: String,
+    },
+    /// This node does not own the object any more. Nothing was written.
+    #[error("{object} is owned by {}", .owner.as_ref().map_or("nobody", NodeId::as_str))]
+    NotOwner {
+        /// The object.
+        object: ObjectKey,
+        /// Who owns it now; `None` for nobody.
+        owner: Option<NodeId>,
+    },
+    /// The object's bytes changed since they were read. Nothing was written.
+    #[error("{object} was written by somebody else meanwhile: its number is {found}")]
+    CasMismatch {
+        /// The object.
+        object: ObjectKey,
+        /// The number that stands in the store.
+        found: u64,
+    },
+
     /// Another member wrote the control entry meanwhile; its value stands.
     #[error("control entry {name} was changed meanwhile: it is {value} by {by}")]
     Overtaken {
@@ -340,6 +402,9 @@ impl Error {
             | Self::Busy { .. }
             | Self::Callee { .. }
             | Self::Overtaken { .. }
+            | Self::Routed { .. }
+            | Self::NotOwner { .. }
+            | Self::CasMismatch { .. }
             | Self::ShuttingDown => Class::Fleet,
         }
     }
@@ -348,6 +413,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused { refusal, .. } => refusal.is_retryable(),
+            Self::Routed { refusal, .. } => *refusal == RouteRefusal::Again,
             Self::Unreachable { .. }
             | Self::DuplicateNode { .. }
             | Self::LeaseLost { .. }
@@ -364,7 +430,13 @@ impl Error {
     /// True where the operation may have had its effect although it ended with this error. Repeating the same
     /// operation is safe and gives the definite answer.
     pub fn may_have_changed(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Timeout { .. } | Self::Protocol { .. })
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::Protocol { .. }
+                | Self::Routed { refusal: RouteRefusal::NotSaved, .. }
+        )
     }
 }
 

@@ -1,8 +1,9 @@
 //! Newtypes that can only hold valid values: what the rest of the crate may rely on without checking again.
 //!
 //! Names (zone, node id, role, service, line) are 1 to 64 bytes of `[A-Za-z0-9._-]`, node ids at most 59, because the wait
-//! line of a backend is named `wait.<server>`. Players are 1 to 128 bytes without blanks or control characters. All of
-//! them are cheap to clone (a counted pointer).
+//! line of a backend is named `wait.<server>`. Players are 1 to 128 bytes without blanks or control characters. Backend
+//! names are what configs of proxies call backends: up to 128 characters, freer than node ids. All of them are cheap to
+//! clone (a counted pointer).
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub const NAME_MAX_BYTES: usize = 64;
 pub const NODE_ID_MAX_BYTES: usize = 59;
 /// Longest player, in bytes.
 pub const PLAYER_MAX_BYTES: usize = 128;
+/// Longest name of a backend in the initial placement, in characters.
+pub const BACKEND_NAME_MAX_CHARS: usize = 128;
 
 /// A value that does not fit its type: which type, the (shortened) value, and what would be allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +48,10 @@ fn is_name(value: &str, max: usize) -> bool {
 
 fn is_subject(value: &str) -> bool {
     !value.is_empty() && value.len() <= PLAYER_MAX_BYTES && !value.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+fn is_backend_name(value: &str) -> bool {
+    !value.is_empty() && value.trim() == value && value.chars().nth(BACKEND_NAME_MAX_CHARS).is_none()
 }
 
 macro_rules! text_id {
@@ -123,7 +130,7 @@ text_id!(
     NodeId, "node id", "1 to 59 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NODE_ID_MAX_BYTES)
 );
 text_id!(
-    /// What a node is for: `proxy`, `backend`, `link`, `service`, or a name of the operator's own.
+    /// What a node is for: `proxy`, `backend`, `lobby`, `link`, `service`, or a name of the operator's own.
     Role, "role", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
@@ -135,8 +142,24 @@ text_id!(
     Region, "region", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
+    /// A limit on what one player may do.
+    LimitName, "limit", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
+);
+text_id!(
     /// The subject of a token or ticket: an opaque text, usually a UUID.
     Player, "player", "1 to 128 bytes without blanks or control characters", is_subject
+);
+text_id!(
+    /// The name of a backend in the initial placement: a static or registered entry, or the id of a node.
+    BackendName, "backend name", "1 to 128 characters, not blank, no blanks around", is_backend_name
+);
+text_id!(
+    /// A kind of objects, such as `island`: what an application registers once for all objects of the kind.
+    ObjectKind, "object kind", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
+);
+text_id!(
+    /// One object among those of its kind: an opaque text.
+    ObjectId, "object id", "1 to 128 bytes without blanks or control characters", is_subject
 );
 text_id!(
     /// One wish of one player to be placed. Its attempts are numbered from 1.
@@ -196,6 +219,13 @@ impl LineName {
     }
 }
 
+impl From<&NodeId> for BackendName {
+    /// Every node id is a backend name.
+    fn from(id: &NodeId) -> Self {
+        Self(Arc::clone(&id.0))
+    }
+}
+
 impl Default for Zone {
     /// `default`.
     fn default() -> Self {
@@ -217,6 +247,92 @@ impl Role {
     /// The role of processes that players land on.
     pub fn backend() -> Self {
         Self(Arc::from("backend"))
+    }
+
+    /// The role of processes where players wait for a place and get none.
+    pub fn lobby() -> Self {
+        Self(Arc::from("lobby"))
+    }
+
+    /// True for roles that give places: all but `proxy`, `lobby`, `link` and `service`.
+    pub fn gives_places(&self) -> bool {
+        self.takes_players() && &*self.0 != "lobby"
+    }
+
+    /// True for roles that players land on: all but `proxy`, `link` and `service`.
+    pub fn takes_players(&self) -> bool {
+        !matches!(&*self.0, "proxy" | "link" | "service")
+    }
+}
+
+/// Which object: kind and id, written `<kind>:<object>`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ObjectKey {
+    text: Arc<str>,
+    kind_bytes: u8,
+}
+
+impl ObjectKey {
+    /// The object `id` of `kind`.
+    pub fn new(kind: &ObjectKind, id: &ObjectId) -> Self {
+        // A name has at most 64 bytes.
+        let kind_bytes = u8::try_from(kind.as_str().len()).unwrap_or(u8::MAX);
+        Self { text: Arc::from(format!("{kind}:{id}")), kind_bytes }
+    }
+
+    /// Reads `<kind>:<object>`. A kind holds no colon, so the first one ends it.
+    pub fn read(text: &str) -> Result<Self, InvalidId> {
+        let allowed = "<kind>:<object>";
+        let (kind, id) = text.split_once(':').ok_or_else(|| InvalidId::new("object key", text, allowed))?;
+        Ok(Self::new(&ObjectKind::new(kind)?, &ObjectId::new(id)?))
+    }
+
+    /// `<kind>:<object>`.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        self.text.get(..usize::from(self.kind_bytes)).unwrap_or("")
+    }
+
+    /// The id among the objects of the kind.
+    pub fn object(&self) -> &str {
+        self.text.get(usize::from(self.kind_bytes) + 1..).unwrap_or("")
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.text, f)
+    }
+}
+
+impl std::str::FromStr for ObjectKey {
+    type Err = InvalidId;
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        Self::read(text)
+    }
+}
+
+impl TryFrom<String> for ObjectKey {
+    type Error = InvalidId;
+    fn try_from(text: String) -> Result<Self, InvalidId> {
+        Self::read(&text)
+    }
+}
+
+impl From<ObjectKey> for String {
+    fn from(key: ObjectKey) -> String {
+        key.text.as_ref().to_owned()
     }
 }
 
@@ -256,6 +372,28 @@ mod tests {
         }
         for bad in ["", "a b", "a\tb", "a\u{a0}b", "a\u{7f}", &"p".repeat(129)] {
             assert!(Player::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn plc_2_a_backend_name_has_up_to_128_characters_and_no_blanks_around() {
+        for good in ["lobby-a", "Lobby A", "ä:ö", &"ä".repeat(128), &"x".repeat(128)] {
+            assert!(BackendName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", " ", "\t\u{a0}", " lobby", "lobby ", "lobby\n", "\u{2003}lobby", &"x".repeat(129)] {
+            let error = BackendName::new(bad).expect_err(bad);
+            assert!(error.to_string().contains("1 to 128"), "{error}");
+        }
+        let id = NodeId::new("x".repeat(59)).expect("valid");
+        assert_eq!(BackendName::from(&id).as_str(), id.as_str());
+    }
+
+    #[test]
+    fn rte_1_a_key_is_kind_and_object_whatever_colons_the_object_has() {
+        let key = ObjectKey::read("island:a:b:{c}").expect("a key");
+        assert_eq!((key.kind(), key.object(), key.as_str()), ("island", "a:b:{c}", "island:a:b:{c}"));
+        for bad in ["", "island", ":a", "island:", "is land:a", "island:a b"] {
+            assert!(ObjectKey::read(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -8,8 +8,11 @@
 //! | floor | what lives there |
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
+//! | [`place`] | where a fresh login goes: registrations, the handler, the connection |
 //! | [`select`] | choosing a backend, a pure function of one snapshot |
 //! | [`queue`] | lines: who is admitted next, at which rate, to where |
+//! | [`limit`] | cooldowns and limits a player, shared by all proxies |
+//! | [`route`] | who owns an object, and how it moves |
 //! | [`token`] | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
 //! | [`node`] | heartbeats, leases, the view of the others, kill switch |
@@ -73,9 +76,12 @@ pub mod cli;
 pub mod envelope;
 pub mod error;
 pub mod ids;
+pub mod limit;
 pub mod message;
 pub mod node;
+pub mod place;
 pub mod queue;
+pub mod route;
 pub mod select;
 pub mod store;
 pub mod token;

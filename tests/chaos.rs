@@ -1,5 +1,5 @@
-//! Two proxies and three backends as processes, killed, frozen and cut off at random from a printed seed, with players
-//! on their way all the time. If this fails, an accident of the kind that happens every week in a real fleet seats
+//! Two proxies and three backends as processes, killed, frozen and cut off at random from a printed seed, and now and then
+//! the store freezes under all of them, with players on their way all the time. If this fails, an accident of the kind that happens every week in a real fleet seats
 //! somebody twice, promises one place to two, or loses places for good.
 //!
 //! `MAITRED_CHAOS_SECONDS` is how long the storm lasts in each run, `MAITRED_CHAOS_SEED` repeats one run.

@@ -12,6 +12,8 @@ mod faults;
 mod nodes;
 #[path = "cli/reap.rs"]
 mod reap;
+#[path = "cli/routes.rs"]
+mod routes;
 #[path = "cli/scene.rs"]
 mod scene;
 #[path = "cli/scripts.rs"]

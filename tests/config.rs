@@ -1,6 +1,12 @@
 //! The config (POL-1, the default of POL-2, the part of STO-12 that is about it). When one of these fails, operators get
 //! a config that is not what they wrote, no hint where it is wrong, or their store's password in a log.
 
+#[path = "config/initial_routing.rs"]
+mod initial_routing;
+#[path = "config/selector.rs"]
+mod selector;
+#[path = "config/tables.rs"]
+mod tables;
 #[path = "config/whole.rs"]
 mod whole;
 
@@ -28,12 +34,23 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("dispatch.attemptTimeoutMs", 50, 60_000),
     ("dispatch.cooldownMs", 0, 600_000),
     ("dispatch.staleAfterMs", 100, 600_000),
+    ("initialRouting.timeoutSeconds", 1, 120),
+    ("selector.recentPicks.halflifeMs", 100, 600_000),
     ("messages.maxBodyBytes", 64, 1_048_576),
     ("messages.maxConcurrent", 1, 65_536),
     ("messages.callTimeoutMs", 10, 29_000),
 ];
 
-const FLAGS: &[&str] = &["enabled", "triggers.command", "triggers.join", "triggers.event", "triggers.other"];
+const FLAGS: &[&str] = &[
+    "enabled",
+    "routing.lobbyMode",
+    "selector.recentPicks.shared",
+    "triggers.command",
+    "triggers.join",
+    "triggers.firstJoin",
+    "triggers.event",
+    "triggers.other",
+];
 
 /// Texts: part of what is said to be allowed, good values, values that do not fit.
 const TEXTS: &[(&str, &str, &[&str], &[&str])] = &[
@@ -65,11 +82,17 @@ const TEXTS: &[(&str, &str, &[&str], &[&str])] = &[
     ),
     ("security.secretEnv", "environment variable", &["A", "_X9"], &["\"\"", "a", "9A", "A-B", "\"c2VjcmV0Cg==\""]),
     ("security.secretAlsoEnv", "environment variable", &["B"], &["\"\"", "b", "A B"]),
+    ("selector.onNoCandidate", "no wait lines", &["refuse"], &["queue", "\"\"", "Refuse"]),
     ("texts.noCandidate", "512 bytes", &["\"\"", "full"], &[]),
     ("texts.refused", "512 bytes", &["\"\"", "full"], &[]),
+    ("texts.notAllowed", "512 bytes", &["\"\"", "no"], &[]),
     ("texts.killSwitch", "512 bytes", &["\"\"", "off"], &[]),
     ("texts.lost", "512 bytes", &["\"\"", "gone"], &[]),
     ("texts.storeDown", "512 bytes", &["\"\"", "down"], &[]),
+    ("texts.limited", "512 bytes", &["\"\"", "\"wait {seconds}\""], &[]),
+    ("texts.draining", "512 bytes", &["\"\"", "emptied"], &[]),
+    ("texts.noEntry", "512 bytes", &["\"\"", "none"], &[]),
+    ("texts.notPlaced", "512 bytes", &["\"\"", "down"], &[]),
 ];
 
 /// Longest value of texts that are bounded by their length only, and the key.
@@ -81,23 +104,32 @@ const LENGTHS: &[(&str, usize)] = &[
     ("security.secretAlsoEnv", 64),
     ("texts.noCandidate", 512),
     ("texts.refused", 512),
+    ("texts.notAllowed", 512),
     ("texts.killSwitch", 512),
     ("texts.lost", 512),
     ("texts.storeDown", 512),
+    ("texts.limited", 512),
+    ("texts.draining", 512),
+    ("texts.noEntry", 512),
+    ("texts.notPlaced", 512),
 ];
 
 fn all_paths() -> BTreeSet<&'static str> {
     let numbers = NUMBERS.iter().map(|(path, ..)| *path);
     let texts = TEXTS.iter().map(|(path, ..)| *path);
-    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(["node.labels"]).collect()
+    let others = ["node.labels", "selector.metrics", "selector.backends", "limits", "peers", "initialRouting.servers"];
+    numbers.chain(texts).chain(FLAGS.iter().copied()).chain(others).collect()
 }
 
 /// A file that gives one key.
 fn file(path: &str, value: &str) -> String {
-    match path.split_once('.') {
-        Some((section, name)) => format!("{section}:\n  {name}: {value}\n"),
-        None => format!("{path}: {value}\n"),
+    let names: Vec<&str> = path.split('.').collect();
+    let mut text = String::new();
+    for (depth, name) in names.iter().enumerate() {
+        let value = if depth + 1 < names.len() { "" } else { value };
+        text.push_str(&format!("{}{name}: {value}\n", "  ".repeat(depth)));
     }
+    text
 }
 
 fn problems(result: Result<Config>) -> Vec<String> {
@@ -252,11 +284,11 @@ fn pol_1_unknown_keys_beside_every_key_are_errors_that_name_the_known_ones() {
 #[test]
 fn pol_1_sections_of_another_type_are_errors_and_empty_ones_are_the_defaults() {
     for (path, _) in Config::keys() {
-        let Some((section, name)) = path.split_once('.') else { continue };
+        let Some((section, name)) = path.rsplit_once('.') else { continue };
         for value in ["5", "text", "[a]", "true", "1.5"] {
             refused(section, value, name);
         }
-        assert_eq!(Config::from_yaml(&format!("{section}:\n")).expect(section), Config::default());
+        assert_eq!(Config::from_yaml(&file(section, "")).expect(section), Config::default());
     }
     for text in ["5", "text", "[a]", "true"] {
         assert!(problems(Config::from_yaml(text))[0].starts_with("(file): expected a mapping"), "{text}");

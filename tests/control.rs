@@ -6,7 +6,7 @@ mod support;
 use kit::{LONG_MS, Listener, ask, blank, key, membership, node, open, store_ms, stranger};
 use maitred::Error;
 use maitred::envelope::AuditReason;
-use maitred::node::{BeatOutcome, Control, KILL, drain_name, kill_name};
+use maitred::node::{BeatOutcome, CONFIG, Control, KILL, drain_name, kill_name};
 use maitred::store::{Invocation, Store, boot_ms, scripts};
 use redis::aio::MultiplexedConnection;
 use support::fault::{Action, FaultProxy};
@@ -73,7 +73,11 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
 
     // What is not about this node is no reason to read.
     operator.put(&store, &trust, &kill_name(&other), "on", "ops").await.unwrap();
-    operator.put(&store, &trust, "config", "{}", "ops").await.unwrap();
+    assert_eq!(member.beat(blank(), &seen).await.unwrap(), unchanged);
+    // POL-5: a pushed config is for everybody.
+    operator.put(&store, &trust, CONFIG, "{}", "ops").await.unwrap();
+    assert_eq!(member.beat(blank(), &seen).await.unwrap(), BeatOutcome::Acknowledged { control_changed: true });
+    seen.refresh(&store, &trust).await.unwrap();
     assert_eq!(member.beat(blank(), &seen).await.unwrap(), unchanged);
 }
 
@@ -134,7 +138,10 @@ async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
     forge(&mut conn, KILL.as_bytes(), genuine_on.as_bytes()).await;
     forge(&mut conn, kill_name(&node("p1")).as_bytes(), genuine_on.as_bytes()).await;
     forge(&mut conn, b"\xff", b"\xff").await;
+    let before = trust.audit().count(AuditReason::OlderControl);
     seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &trust).await.unwrap();
+    assert_eq!(trust.audit().count(AuditReason::OlderControl), before + 1, "one who puts it back is audited");
     assert!(!seen.is_killed(&node("p1")), "an older or copied entry is no order");
 
     // A real one is obeyed although a forgery stands there, and taking it away by hand ends nothing.

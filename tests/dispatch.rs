@@ -11,9 +11,13 @@ mod cancel;
 mod chain;
 #[path = "dispatch/leases.rs"]
 mod leases;
+#[path = "dispatch/lobby.rs"]
+mod lobby;
 #[path = "dispatch/places.rs"]
 mod places;
 #[path = "dispatch/reasons.rs"]
 mod reasons;
 #[path = "dispatch/redeem.rs"]
 mod redeem;
+#[path = "dispatch/spread.rs"]
+mod spread;

@@ -142,7 +142,7 @@ async fn nod_8_a_store_that_is_gone_and_comes_back_turns_nobody_offline() {
 // NOD-8: the same for one that hangs and keeps its connections.
 #[tokio::test]
 async fn nod_8_a_store_that_hangs_turns_nobody_offline() {
-    outage(TestStore::start(), TestStore::sigstop, TestStore::sigcont).await;
+    outage(TestStore::start(), |server| server.sigstop(), |server| server.sigcont()).await;
 }
 
 // STO-13: a connection that stays open and says nothing (a half-open socket, a balancer whose server is gone) is given

@@ -18,6 +18,8 @@ mod errors;
 mod header;
 #[path = "script_bridge/interpreter.rs"]
 mod interpreter;
+#[path = "script_bridge/limits.rs"]
+mod limits;
 #[path = "script_bridge/lines.rs"]
 mod lines;
 #[path = "script_bridge/nodes.rs"]
@@ -26,8 +28,12 @@ mod nodes;
 mod queue;
 #[path = "script_bridge/reply.rs"]
 mod reply;
+#[path = "script_bridge/routes.rs"]
+mod routes;
 #[path = "script_bridge/rules.rs"]
 mod rules;
+#[path = "script_bridge/select.rs"]
+mod select;
 #[path = "script_bridge/tokens.rs"]
 mod tokens;
 #[path = "script_bridge/twin.rs"]
@@ -44,8 +50,13 @@ use twin::Twin;
 
 /// Scripts that take more keys and arguments for each entry of a list: keys and arguments an entry, and the most
 /// entries (STO-8).
-const LISTS: [(&str, usize, usize, usize); 4] =
-    [("node/remove", 1, 1, 256), ("token/cancel", 1, 1, 16), ("token/issue", 2, 1, 16), ("token/reap", 2, 2, 256)];
+const LISTS: [(&str, usize, usize, usize); 5] = [
+    ("node/remove", 1, 1, 256),
+    ("route/sweep", 1, 4, 256),
+    ("token/cancel", 1, 1, 16),
+    ("token/issue", 2, 1, 16),
+    ("token/reap", 2, 2, 256),
+];
 
 /// Whether the script takes that many keys and arguments; nothing behind the arity check is of interest.
 fn takes(script: &Script, keys: usize, args: &[String]) -> bool {

@@ -205,9 +205,8 @@ fn sto_6_scripts_use_only_what_every_server_has_and_read_the_time_once() {
         for command in &commands {
             assert!(COMMANDS.contains(&command.as_str()), "{name} calls {command:?}, which is not on the list");
         }
-        assert_eq!(
-            commands.iter().filter(|command| *command == "TIME").count(),
-            1,
+        assert!(
+            commands.iter().filter(|command| *command == "TIME").count() <= 1,
             "{name}: KeyDB does not freeze TIME, so a second look may contradict the first"
         );
         used.extend(commands);

@@ -10,6 +10,8 @@ mod clients;
 mod life;
 #[path = "sidecar/lines.rs"]
 mod lines;
+#[path = "sidecar/reload.rs"]
+mod reload;
 
 use std::path::PathBuf;
 use std::time::Duration;

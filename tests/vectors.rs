@@ -81,6 +81,8 @@ fn vectors() -> Vec<Vector> {
         ),
         example(Kind::Token, &["t-1", "alice", "backend-1", e1, "r-1", "1", r#"{"slot":7}"#, t1, e2, "1"]),
         example(Kind::Route, &["world", "w-1", "backend-1", e1, e2, "1"]),
+        // A record of an object that nobody owns.
+        example(Kind::Route, &["world", "w-1", "", "0", e2, "1"]),
         example(Kind::Object, &["world", "w-1", "3", e2, "AAECAw==", "1"]),
         example(Kind::Ticket, &["lobby", "alice", "0", "proxy-1", e1, "s-1", t1, "{}", "1"]),
         example(
@@ -101,6 +103,28 @@ fn vectors() -> Vec<Vector> {
                 "n-1",
                 e2,
                 r#"{"player":"alice","request":"r-1"}"#,
+                "1",
+            ],
+        ),
+        // To an object, passed on once: signed by the forwarder, and else as its origin sent it.
+        example(
+            Kind::Message,
+            &[
+                "proxy-1",
+                e1,
+                "backend-1",
+                e2,
+                "backend-2",
+                e2,
+                "object.world",
+                "dig",
+                "c-1",
+                "1",
+                "1796000012345:world:w-1",
+                t1,
+                "n-1",
+                e2,
+                "{}",
                 "1",
             ],
         ),

@@ -3,13 +3,13 @@
 -- KEYS 1 node:<id>     hash, the row
 --      2 nodes:<role>  zset, the roster of the role
 --      3 roles         set, the roles that have a roster
---      4 control       hash, kill switch and drain entries
+--      4 control       hash, kill switch, drain and config entries
 --      5 held:<id>     zset, players promised or arrived whom the row's count does not include yet
 -- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 seq, 6 sent_at (store ms), 7 state, 8 accepting, 9 kill, 10 players,
 --      11 soft_cap, 12 load (JSON), 13 services (JSON), 14 labels (JSON), 15 sig, 16 lease ms, 17 channel,
 --      18 event (the row in wire form), 19 bytes of control kill as last seen (empty for none),
---      20 bytes of control kill:<id>, 21 bytes of control drain:<id>, 22 arrivals that ARGV 10 includes for the first time
---      (0 to 256 players, blanks between)
+--      20 bytes of control kill:<id>, 21 bytes of control drain:<id>, 22 the last 64 bytes of control config (its
+--      signature stands there), 23 arrivals that ARGV 10 includes for the first time (0 to 256 players, blanks between)
 -- Answers BEAT <now> <0|1>          renewed; 1: the control entries are not the ones last seen
 --         GONE <now>                there is no row: join again
 --         FENCED <epoch> <addr>     another incarnation holds the id
@@ -19,9 +19,9 @@
 -- Repeat  a sequence number not above the row's is answered BEAT and writes nothing.
 -- Example EVALSHA <sha> 5 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:control
 --         maitred:{eu}:held:p1 p1 proxy 1796000000000 inc1 7 1796000001000 ready 1 0 12 200 {} [] {} 5ebd00f2.xxx 3500
---         maitred:{eu}:events:node row "" "" "" "alice bob"
-if #KEYS ~= 5 or #ARGV ~= 22 then
-  return redis.error_reply('ARITY node/beat takes 5 keys and 22 arguments')
+--         maitred:{eu}:events:node row "" "" "" "" "alice bob"
+if #KEYS ~= 5 or #ARGV ~= 23 then
+  return redis.error_reply('ARITY node/beat takes 5 keys and 23 arguments')
 end
 local row_key, roster, roles, control, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, role, epoch, incarnation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -30,7 +30,7 @@ if not (seq and sent_at and tonumber(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
 end
 local arrivals = {}
-for player in string.gmatch(ARGV[22], '[^ ]+') do
+for player in string.gmatch(ARGV[23], '[^ ]+') do
   arrivals[#arrivals + 1] = player
 end
 if #arrivals > 256 then
@@ -48,9 +48,10 @@ end
 if row[1] ~= epoch or row[2] ~= incarnation then
   return { 'FENCED', row[1], row[4] or '' }
 end
-local entries = redis.call('HMGET', control, 'kill', 'kill:' .. id, 'drain:' .. id)
+local entries = redis.call('HMGET', control, 'kill', 'kill:' .. id, 'drain:' .. id, 'config')
 local changed = '0'
-if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[3] or '') ~= ARGV[21] then
+if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[3] or '') ~= ARGV[21]
+  or string.sub(entries[4] or '', -64) ~= ARGV[22] then
   changed = '1'
 end
 if seq <= (tonumber(row[3] or '') or -1) then

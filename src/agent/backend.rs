@@ -16,6 +16,7 @@ use crate::store::{Store, boot_ms};
 use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 
 use super::core::{Agent, Core, LoadSource};
+use super::drain;
 use super::settle;
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
@@ -72,6 +73,17 @@ pub enum BackendEvent {
         /// Why.
         reason: String,
     },
+    /// An operator drains the node: it gets no new players and keeps those it has. Also told at the start of a process
+    /// whose node is drained.
+    Draining {
+        /// Who.
+        by: String,
+        /// Since when, in store ms.
+        #[serde(rename = "at")]
+        at_ms: u64,
+    },
+    /// The drain is over.
+    Undrained,
 }
 
 /// The players with a token of an earlier epoch that was open when this process got its epoch.
@@ -129,6 +141,9 @@ impl<I: Inventory> Backend<I> {
         if self.core.control.is_killed(&self.core.identity.id) {
             return Err(refuse(NoPlaceCode::KillSwitch, "the kill switch is on"));
         }
+        if let Some(drain) = self.core.control.drain(&self.core.identity.id) {
+            return Err(refuse(NoPlaceCode::Draining, &format!("the backend is drained by {}", drain.by)));
+        }
         let server = self.core.acting().map_err(|error| refuse(NoPlaceCode::LeaseLost, &error.to_string()))?;
         let Some(Offer { place, payload }) = self.inventory.reserve(&request).await else {
             return Err(refuse(NoPlaceCode::NoPlace, "no place is free"));
@@ -152,7 +167,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     async fn issue(&self, server: &Claimant, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
-        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config.tokens.ttl_ms);
+        let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config().tokens.ttl_ms);
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
         metrics::counter!("maitred_places_promised_total").increment(1);
@@ -209,7 +224,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// Before leaving: every place that is held goes back, and its token is released.
-    async fn give_up(&self) {
+    pub async fn give_up(&self) {
         let held = self.ledger().give_up();
         let mut tokens = Vec::with_capacity(held.len());
         for (id, player, epoch, place) in held {
@@ -265,10 +280,9 @@ impl<I: Inventory> LoadSource for WithRegions<I> {
 impl<I: Inventory> BackendAgent<I> {
     pub(super) fn start(
         agent: impl FnOnce(Box<dyn LoadSource>) -> Result<Agent>,
-        inventory: I,
+        inventory: Arc<I>,
         load: impl LoadSource,
     ) -> Result<Self> {
-        let inventory = Arc::new(inventory);
         let load = WithRegions { load: Box::new(load), inventory: Arc::clone(&inventory) };
         let agent = agent(Box::new(load))?;
         let backend = Arc::new(Backend {
@@ -292,6 +306,7 @@ impl<I: Inventory> BackendAgent<I> {
             agent.services().register(PLACES, handler)?
         };
         settle::spawn(&backend);
+        drain::spawn(&backend);
         Ok(Self { agent, backend, _places: places })
     }
 

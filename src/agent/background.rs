@@ -40,12 +40,13 @@ pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink
     core.tasks.spawn(watch_directory(Arc::clone(core)));
     core.tasks.spawn(reaper(Arc::clone(core)));
     core.tasks.spawn(upkeep(Arc::clone(core)));
+    core.tasks.spawn(take_pushes(Arc::clone(core)));
 }
 
 /// Becomes a member, keeps the lease up, and leaves at the end.
 async fn heart(core: Arc<Core>) {
     let mut member = membership(&core);
-    let mut beats = interval(Duration::from_millis(core.config.heartbeat.interval_ms));
+    let mut beats = interval(Duration::from_millis(core.config().heartbeat.interval_ms));
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut joined = false;
     let mut lapsed = false;
@@ -113,7 +114,13 @@ async fn goodbye(core: &Core, member: &mut Membership, joined: bool) {
 
 async fn join(core: &Core, member: &mut Membership) -> Result<Epoch> {
     core.store.prepare().await?;
+    // A member that hears nothing would be asked and never answer. One that was heard before is not kept off the roster by
+    // a subscription that comes back a moment later.
+    if core.lease.epoch() == Epoch::NONE {
+        core.feed.subscribed().await?;
+    }
     core.control.refresh(&core.store, &core.trust).await?;
+    core.take_push();
     member.join(core.record()).await
 }
 
@@ -123,6 +130,8 @@ async fn beat(core: &Core, member: &mut Membership) -> Result<bool> {
         BeatOutcome::Acknowledged { control_changed } => {
             if control_changed {
                 core.control.refresh(&core.store, &core.trust).await?;
+                // The next beat says which version is in force.
+                core.take_push();
             }
             Ok(true)
         }
@@ -211,9 +220,21 @@ async fn refresh_control(core: &Core) {
     }
 }
 
+/// Takes a pushed config over, by whichever way the control entries were read.
+async fn take_pushes(core: Arc<Core>) {
+    let mut changes = core.control.changes();
+    loop {
+        core.take_push();
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
 /// Keeps the view of the others fresh.
 async fn watch_directory(core: Arc<Core>) {
-    let every = Duration::from_millis(core.config.directory.refresh_ms);
+    let every = Duration::from_millis(core.config().directory.refresh_ms);
     let mut next = Instant::now();
     loop {
         tokio::select! {
@@ -237,9 +258,9 @@ async fn watch_directory(core: Arc<Core>) {
 /// Sweeps due tokens. Jitter only shortens the interval; a process that has just started sweeps twice as often for its
 /// first beats.
 async fn reaper(core: Arc<Core>) {
-    let every = Duration::from_millis(core.config.tokens.reap_interval_ms);
-    let early = Instant::now() + Duration::from_millis(core.config.heartbeat.interval_ms * 2);
-    let options = ReapOptions { batch: core.config.tokens.reap_batch, ..ReapOptions::default() };
+    let every = Duration::from_millis(core.config().tokens.reap_interval_ms);
+    let early = Instant::now() + Duration::from_millis(core.config().heartbeat.interval_ms * 2);
+    let options = ReapOptions { batch: core.config().tokens.reap_batch, ..ReapOptions::default() };
     loop {
         let wait = if Instant::now() < early { every / 2 } else { every };
         tokio::select! {
@@ -258,7 +279,7 @@ async fn reaper(core: Arc<Core>) {
 
 /// Takes silent nodes off the rosters, forgets old epochs, and signs again what only an old secret verifies.
 async fn upkeep(core: Arc<Core>) {
-    let removed_ms = core.config.directory.removed_ms;
+    let removed_ms = core.config().directory.removed_ms;
     let every = Duration::from_millis(removed_ms / 4).clamp(Duration::from_millis(100), UPKEEP_MAX);
     loop {
         tokio::select! {

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,12 +13,15 @@ use tokio_util::task::TaskTracker;
 use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
-use crate::node::{Control, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState};
+use crate::node::{
+    CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState,
+};
 use crate::store::{Feed, FeedItem, Store, Trust};
 use crate::token::{Book, Claimant, TokenEvent};
 
 use super::background;
 use super::config::Config;
+use super::live::Live;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
 const TOKEN_EVENTS: usize = 1_024;
@@ -82,7 +86,7 @@ pub(super) struct Condition {
 
 /// What the agents of both roles share: one membership and everything that hangs on it.
 pub(crate) struct Core {
-    pub config: Config,
+    pub live: Live,
     pub store: Store,
     pub trust: Trust,
     pub identity: Identity,
@@ -96,6 +100,7 @@ pub(crate) struct Core {
     pub feed: Feed,
     pub condition: Mutex<Condition>,
     pub load: Box<dyn LoadSource>,
+    pub last_load: Mutex<LoadSample>,
     pub beat_now: Notify,
     pub refresh_now: Notify,
     pub hears_beats: bool,
@@ -117,16 +122,36 @@ pub(crate) enum TokenHint {
 }
 
 impl Core {
+    /// The config in force now. Whoever needs several values of it for one thing loads it once.
+    pub fn config(&self) -> Arc<Config> {
+        self.live.config()
+    }
+
+    /// Takes the pushed config over where a newer one was verified.
+    pub fn take_push(&self) {
+        self.live.take_from(&self.control, &self.trust);
+    }
+
     /// What the next heartbeat says; identity, epoch, number and time are filled in by the membership.
     pub fn record(&self) -> NodeRecord {
-        let LoadSample { players, soft_cap, load } = self.load.sample();
+        let LoadSample { players, soft_cap, load } = self.sample();
         let condition = self.condition();
-        let mut labels = self.config.node.labels.clone();
+        let mut labels = self.config().node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
         labels.entry("platform".to_owned()).or_insert_with(|| std::env::consts::OS.to_owned());
+        // Only a push may say so.
+        labels.remove(CONFIG);
+        if let Some(version) = self.live.pushed() {
+            labels.insert(CONFIG.to_owned(), version.to_string());
+        }
+        let drain = self.control.drain(&self.identity.id);
+        let accepting = condition.accepting && drain.is_none();
+        if let Some(drain) = drain {
+            labels.insert(DRAINING_LABEL.to_owned(), drain.by);
+        }
         NodeRecord {
             state: condition.state,
-            accepting: condition.accepting,
+            accepting,
             kill: self.control.is_killed(&self.identity.id),
             players,
             soft_cap,
@@ -135,6 +160,17 @@ impl Core {
             labels,
             ..NodeRecord::blank(&self.identity)
         }
+    }
+
+    /// The application's load, or the last one where its code panics: a heartbeat must not end with it.
+    fn sample(&self) -> LoadSample {
+        let sampled = catch_unwind(AssertUnwindSafe(|| self.load.sample()));
+        let mut last = self.last_load.lock().unwrap_or_else(PoisonError::into_inner);
+        match sampled {
+            Ok(sample) => *last = sample,
+            Err(_) => tracing::error!("the application's load source panicked; the last load is published again"),
+        }
+        last.clone()
     }
 
     pub fn condition(&self) -> Condition {
@@ -181,9 +217,15 @@ impl Agent {
         &self.core
     }
 
-    /// The config it runs with.
-    pub fn config(&self) -> &Config {
-        &self.core.config
+    /// The config in force now: that of the file, with the pushed one over it.
+    pub fn config(&self) -> Arc<Config> {
+        self.core.config()
+    }
+
+    /// The version of the pushed config in force, `None` where the file's alone is; changes can be awaited. The others
+    /// see it as the label `config`.
+    pub fn config_version(&self) -> watch::Receiver<Option<u64>> {
+        self.core.live.version()
     }
 
     /// How far it is; changes can be awaited.

@@ -3,18 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId};
-use crate::select::{Pick, Standing, rank};
-use crate::store::boot_ms;
+use crate::node::DRAINING_LABEL;
+use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Claimant, Token};
 
 use super::backend::boot_time_of;
+use super::charge::Charge;
+use super::config::Config;
+use super::core::Core;
 use super::proxy::{Claiming, Proxy, reason_of};
-use super::request::{Outcome, Reason, Request, TRANSFER_MARGIN_MS, Transfer};
+use super::request::{Balanced, Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
+use super::trigger::{Verdict, verdict};
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// How one attempt ended.
@@ -35,10 +40,13 @@ enum Step {
 pub(super) struct Dispatch {
     proxy: Arc<Proxy>,
     request: Request,
+    /// As it was in force when the request began.
+    config: Arc<Config>,
     asked: Vec<NodeId>,
     /// The operation of every claim of this dispatch: what tells its claims from those of another dispatch of this proxy.
     claim_op: OperationId,
     claiming: Claiming,
+    charge: Charge,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -47,8 +55,16 @@ pub(super) struct Dispatch {
 impl Dispatch {
     pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Outcome {
         let core = &proxy.core;
-        if !request.source.is_on(&core.config.triggers) {
-            return Outcome::Refused(proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"));
+        let config = core.config();
+        match verdict(&request, &config.triggers, &config.routing, proxy.is_lobby) {
+            Verdict::Place => {}
+            Verdict::Balance => return balance(proxy, request).map_or_else(Outcome::Refused, Outcome::Balanced),
+            Verdict::Refuse(Reason::SourceOff) => {
+                return Outcome::Refused(
+                    proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"),
+                );
+            }
+            Verdict::Refuse(reason) => return Outcome::Refused(proxy.refusal(reason, "the application says so")),
         }
         let cancelled = core.stop.child_token();
         proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
@@ -56,8 +72,10 @@ impl Dispatch {
         let mut dispatch = Self {
             proxy: Arc::clone(proxy),
             request,
+            config,
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
+            charge: Charge::new(proxy),
             claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
@@ -69,6 +87,7 @@ impl Dispatch {
                 Ok(transfer) => {
                     dispatch.exposed = false;
                     dispatch.claiming.settled();
+                    dispatch.charge.served();
                     return Outcome::Transfer(transfer);
                 }
                 Err(end) => end,
@@ -77,18 +96,22 @@ impl Dispatch {
         let settled = dispatch.give_up().await;
         // Nobody is told that the servers are full where they could not be asked.
         let reason = if reason == Reason::Refused && !settled { Reason::StoreDown } else { reason };
-        Outcome::Refused(proxy.refusal(reason, detail))
+        if reason != Reason::StoreDown {
+            dispatch.charge.refund().await;
+        }
+        Outcome::Refused(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
     }
 
-    /// The whole way: the backends, then the place that the player may have already.
+    /// The whole way: the limit of its source, the backends, then the place that the player may have already.
     async fn walk(&mut self) -> Result<Box<Transfer>, (Reason, String)> {
         let core = Arc::clone(&self.proxy.core);
         if core.control.is_killed(&core.identity.id) {
             return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
         }
         let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
+        self.charge.take(&self.request).await?;
         let end = match self.ask_around(&claimant).await {
-            Err((reason @ (Reason::NoCandidate | Reason::Refused), detail)) => (reason, detail),
+            Err((reason @ (Reason::NoCandidate | Reason::Refused | Reason::Draining), detail)) => (reason, detail),
             other => return other,
         };
         // A token of this request may stand although its backend does not know it yet: nobody could redeem it.
@@ -98,12 +121,12 @@ impl Dispatch {
         }
         // A reopened token keeps its place although no backend has a free one to answer a request with.
         let asked = Some(&self.request);
-        let (player, op, texts) = (&self.request.player, &self.claim_op, &core.config.texts);
+        let (player, op, texts) = (&self.request.player, &self.claim_op, &self.config.texts);
         let claiming = Some(&mut self.claiming);
         match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
             Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
-            Outcome::Refused(_) => Err(end),
+            Outcome::Refused(_) | Outcome::Balanced(_) => Err(end),
         }
     }
 
@@ -111,24 +134,19 @@ impl Dispatch {
     async fn ask_around(&mut self, claimant: &Claimant) -> Result<Box<Transfer>, (Reason, String)> {
         let proxy = Arc::clone(&self.proxy);
         let core = &proxy.core;
-        let snapshot = core.directory.snapshot();
-        let now = boot_ms();
-        let standing = |id: &NodeId| Standing {
-            killed: core.control.is_killed(id),
-            draining: core.control.is_draining(id),
-            cooling: proxy.cooldowns().is_cooling(id, now),
-        };
-        let ranking =
-            rank(&snapshot, &self.request.ask, &core.identity.id, core.config.dispatch.stale_after_ms, standing);
+        let most = self.config.dispatch.max_retries.saturating_add(1);
+        let ranking = proxy.choose(&self.request.ask, most);
         if ranking.picks.is_empty() {
-            let why: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
-            return Err((
-                Reason::NoCandidate,
-                format!("{} nodes in view; left out: {}", snapshot.nodes.len(), why.join(", ")),
-            ));
+            if let Some(by) = drained_by(core, &self.request.ask, &ranking) {
+                return Err((Reason::Draining, format!("the server is drained by {by}")));
+            }
+            return Err((Reason::NoCandidate, nobody(&ranking)));
         }
         let mut said = Vec::new();
-        for (pick, attempt) in ranking.picks.iter().take(core.config.dispatch.max_retries + 1).zip(1_u32..) {
+        for (pick, attempt) in ranking.picks.iter().zip(1_u32..) {
+            if attempt > 1 {
+                proxy.picked(&pick.node.id);
+            }
             match self.attempt(pick, attempt, claimant).await {
                 Step::Done(transfer) => return Ok(transfer),
                 Step::Stop(reason, why) => return Err((reason, why)),
@@ -136,8 +154,7 @@ impl Dispatch {
                     tracing::debug!(player = %self.request.player, server = %pick.node.id, %why, "next backend");
                     said.push(format!("{}: {why}", pick.node.id));
                     if cool {
-                        let now = boot_ms();
-                        proxy.cooldowns().start(&pick.node.id, now + core.config.dispatch.cooldown_ms, now);
+                        proxy.cool(&pick.node.id);
                     }
                 }
             }
@@ -185,8 +202,9 @@ impl Dispatch {
 
     /// The question to one backend, and its answer.
     async fn ask(&mut self, pick: &Pick, attempt: u32) -> Result<PlaceAnswer, Step> {
-        let core = Arc::clone(&self.proxy.core);
-        let timeout_ms = core.config.dispatch.attempt_timeout_ms;
+        let proxy = Arc::clone(&self.proxy);
+        let core = &proxy.core;
+        let timeout_ms = self.config.dispatch.attempt_timeout_ms;
         let body = PlaceRequest {
             player: self.request.player.clone(),
             request: self.request.id.clone(),
@@ -198,11 +216,15 @@ impl Dispatch {
         self.asked.push(pick.node.id.clone());
         self.exposed = true;
         let target = format!("{}:{PLACES}", pick.node.id);
+        let asked = Instant::now();
         let answer = core.post.call_json(&target, RESERVE, &body, Duration::from_millis(timeout_ms)).await;
+        if matches!(&answer, Ok(_) | Err(Error::Callee { .. })) {
+            proxy.candidates().answered(&pick.node.id, asked.elapsed().as_secs_f64() * 1_000.0);
+        }
         if let Err(Error::Callee { code, .. }) = &answer
-            && NoPlaceCode::read(code) == NoPlaceCode::KillSwitch
+            && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)
         {
-            // The backend heard of the switch first.
+            // The backend heard of the switch, or of its drain, first.
             if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
                 tracing::debug!(%error, "could not read the control entries");
             }
@@ -219,9 +241,14 @@ impl Dispatch {
                 NoPlaceCode::KillSwitch if core.control.is_killed(&core.identity.id) => {
                     Step::Stop(Reason::KillSwitch, message.clone())
                 }
+                NoPlaceCode::Draining if self.request.ask.server.is_some() => {
+                    Step::Stop(Reason::Draining, message.clone())
+                }
                 // A switch ends all at once, and whom it stops is left out as long as it is on. Or the request is further on
                 // at another backend, by a message that came late.
-                NoPlaceCode::KillSwitch | NoPlaceCode::Attempt => Step::Next { cool: false, why: message.clone() },
+                NoPlaceCode::KillSwitch | NoPlaceCode::Draining | NoPlaceCode::Attempt => {
+                    Step::Next { cool: false, why: message.clone() }
+                }
                 _ => Step::Next { cool: true, why: format!("{code}: {message}") },
             }
         })
@@ -262,6 +289,41 @@ impl Dispatch {
         }
         !self.exposed
     }
+}
+
+/// Who drains the server that was asked for by name, where that is why it was left out. Its row says so as well, to a
+/// proxy that has not heard of the entry.
+fn drained_by(core: &Core, ask: &Ask, ranking: &Ranking) -> Option<String> {
+    let named = ask.server.as_ref()?;
+    let (_, why) = ranking.excluded.iter().find(|(id, _)| id == named)?;
+    if !matches!(why, Exclusion::Draining | Exclusion::NotAccepting) {
+        return None;
+    }
+    let row = || core.directory.snapshot().get(named)?.record.labels.get(DRAINING_LABEL).cloned();
+    core.control.drain(named).map(|entry| entry.by).or_else(row)
+}
+
+/// Why nobody can be asked, for the operator.
+fn nobody(ranking: &Ranking) -> String {
+    let named: Vec<String> = ranking.excluded.iter().map(|(id, why)| format!("{id}: {why:?}")).collect();
+    let more = match ranking.left_out.saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{} backends in view were left out: {}{more}", ranking.left_out, named.join(", "))
+}
+
+/// A backend for a player who gets no place. Asks nobody.
+fn balance(proxy: &Proxy, request: Request) -> Result<Balanced, Refusal> {
+    if proxy.core.control.is_killed(&proxy.core.identity.id) {
+        return Err(proxy.refusal(Reason::KillSwitch, "a kill switch is on"));
+    }
+    let ranking = proxy.choose(&request.ask, 1);
+    let Some(pick) = ranking.picks.first() else {
+        return Err(proxy.refusal(Reason::NoCandidate, nobody(&ranking)));
+    };
+    let (server, addr) = (pick.node.id.clone(), pick.node.addr.clone());
+    Ok(Balanced { player: request.player, request: request.id, server, addr })
 }
 
 impl Drop for Dispatch {

@@ -11,32 +11,51 @@
 //! ```
 //!
 //! - [`config`] reads `network.yml`.
+//! - [`Managed`]: keeps one of the agents below for an application that must not go down with it: starts it from a
+//!   [`ConfigSource`], tries again, reloads. What an application that runs for long wants.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
-//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not.
+//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
+//!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
+//! - [`Agent::routes`]: objects that nodes own and hand to each other.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
 
 mod backend;
 mod background;
+mod charge;
 pub mod config;
 mod core;
 mod dispatch;
+mod drain;
+mod kept;
+mod live;
+mod managed;
+mod managed_state;
+mod pick;
+mod placement;
 mod proxy;
 mod redeem;
 mod request;
 mod router;
+mod routes;
 mod settle;
 mod setup;
+mod share;
+mod source;
 mod take;
+mod trigger;
 mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
+pub use managed::{Kept, Managed};
+pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};
 pub use redeem::{RedeemRefusal, Redeemed};
-pub use request::{Outcome, Reason, Refusal, Request, Source, Transfer};
+pub use request::{Balanced, Outcome, Reason, Refusal, Request, Source, Transfer};
 pub use router::RouterAgent;
 pub use setup::Setup;
+pub use source::ConfigSource;
 pub use wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};

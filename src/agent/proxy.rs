@@ -9,13 +9,15 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId, Player, RequestId};
-use crate::select::Cooldowns;
+use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
+use crate::select::Candidates;
 use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
+use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
+use super::share::share;
 use super::take::take;
 
 /// How an application moves a player.
@@ -27,7 +29,10 @@ pub trait Mover: Send + Sync {
 /// What the parts of a proxy share.
 pub(super) struct Proxy {
     pub core: Arc<Core>,
-    pub cooldowns: Mutex<Cooldowns>,
+    /// Whom it can choose from, with what it knows of them by itself.
+    pub candidates: Mutex<Candidates>,
+    /// This node is a lobby.
+    pub is_lobby: bool,
     /// Requests under way, for [`ProxyAgent::cancel`].
     pub under_way: Mutex<HashMap<(Player, RequestId), CancellationToken>>,
     /// Transfers that were handed out and whose tokens may still live, by request.
@@ -35,8 +40,8 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    pub fn cooldowns(&self) -> MutexGuard<'_, Cooldowns> {
-        self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn candidates(&self) -> MutexGuard<'_, Candidates> {
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn under_way(&self) -> MutexGuard<'_, HashMap<(Player, RequestId), CancellationToken>> {
@@ -57,7 +62,7 @@ impl Proxy {
     }
 
     pub fn refusal(&self, reason: Reason, detail: impl Into<String>) -> Refusal {
-        Refusal::new(reason, &self.core.config.texts, detail)
+        Refusal::new(reason, &self.core.config().texts, detail)
     }
 
     /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
@@ -99,7 +104,7 @@ impl Proxy {
     ) {
         let proxy = Arc::clone(self);
         let cancelling = async move {
-            let give_up = Instant::now() + Duration::from_millis(proxy.core.config.tokens.ttl_ms);
+            let give_up = Instant::now() + Duration::from_millis(proxy.core.config().tokens.ttl_ms);
             loop {
                 let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await;
                 match outcome {
@@ -162,22 +167,31 @@ impl Drop for Claiming {
 pub struct ProxyAgent {
     agent: Agent,
     proxy: Arc<Proxy>,
+    placement: Placement,
 }
 
 impl ProxyAgent {
     pub(super) fn new(agent: Agent) -> Self {
         let core = agent.core();
         tracing::info!(
-            node = %core.identity.id, zone = %core.config.zone, store = %core.store.options().url,
+            node = %core.identity.id, zone = %core.config().zone, store = %core.store.options().url,
             "proxy as a participant: it joins, beats, selects and dispatches"
         );
         let proxy = Proxy {
             core: Arc::clone(agent.core()),
-            cooldowns: Mutex::new(Cooldowns::default()),
+            candidates: Mutex::default(),
+            is_lobby: core.identity.role == Role::lobby(),
             under_way: Mutex::new(HashMap::new()),
             transfers: Mutex::new(HashMap::new()),
         };
-        Self { agent, proxy: Arc::new(proxy) }
+        let proxy = Arc::new(proxy);
+        core.tasks.spawn(share(Arc::clone(&proxy)));
+        let placement = Placement::new(agent.core());
+        Self { agent, proxy, placement }
+    }
+
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// The membership and everything shared with other roles.
@@ -186,9 +200,16 @@ impl ProxyAgent {
     }
 
     /// Finds a place for a player: ranks one snapshot, asks the best backend, claims the token it issued; then the next
-    /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too.
+    /// one, at most `dispatch.maxRetries` more. Every end is typed; an error of the store is a refusal too. Where nothing
+    /// is asked for and the fleet has lobbies (`routing.lobbyMode`), or this is one, the backend with the most kept places
+    /// comes first, else the one with the lowest score.
     ///
-    /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim.
+    /// Who connects to a fleet without lobbies and is not to be placed is [`Balanced`](Outcome::Balanced): that asks nobody
+    /// and needs neither the store nor a lease.
+    ///
+    /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim; before them
+    /// EVALSHA limit/take where the config has a limit of the request's source, and EVALSHA limit/refund where such a
+    /// request ends without a place.
     ///
     /// Cancel safe: a future that is dropped cancels the request in the background.
     #[tracing::instrument(skip_all, fields(player = %request.player, request = %request.id, outcome = Empty))]
@@ -200,6 +221,7 @@ impl ProxyAgent {
                 self.proxy.remember(id, transfer);
                 "transfer"
             }
+            Outcome::Balanced(_) => "balanced",
             Outcome::Refused(refusal) => refusal.reason.as_str(),
         };
         Span::current().record("outcome", word);
@@ -207,12 +229,12 @@ impl ProxyAgent {
         outcome
     }
 
-    /// [`dispatch`](Self::dispatch), then moves the player with `mover`. Where that fails the token is released, so that
+    /// [`dispatch`](Self::dispatch), then moves a player who has a place with `mover`. Where that fails the token is released, so that
     /// its place is free at once.
     pub async fn send(&self, request: Request, mover: &impl Mover) -> Outcome {
         let transfer = match self.dispatch(request).await {
             Outcome::Transfer(transfer) => transfer,
-            refused => return refused,
+            other => return other,
         };
         let why = if transfer.left_ms() == 0 {
             "the token was about to expire".to_owned()
@@ -274,8 +296,8 @@ impl ProxyAgent {
             Ok(claimant) => {
                 let op = OperationId::fresh();
                 let mut claiming = Claiming::new(&self.proxy, &op);
-                let texts = &core.config.texts;
-                take(&core.book, &core.trust, &claimant, player, None, &op, texts, Some(&mut claiming)).await
+                let config = core.config();
+                take(&core.book, &core.trust, &claimant, player, None, &op, &config.texts, Some(&mut claiming)).await
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }

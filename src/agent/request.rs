@@ -8,7 +8,7 @@ use crate::select::Ask;
 use crate::store::boot_ms;
 use crate::token::Token;
 
-use super::config::{TextsConfig, TriggersConfig};
+use super::config::TextsConfig;
 
 /// Where a request comes from. Each source can be switched off in the config (`triggers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -26,12 +26,13 @@ pub enum Source {
 }
 
 impl Source {
-    pub(super) fn is_on(self, triggers: &TriggersConfig) -> bool {
+    /// Its name in the config: of its trigger, and of the limit that its requests are charged against.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Command => triggers.command,
-            Self::Join => triggers.join,
-            Self::Event => triggers.event,
-            Self::Other => triggers.other,
+            Self::Command => "command",
+            Self::Join => "join",
+            Self::Event => "event",
+            Self::Other => "other",
         }
     }
 }
@@ -47,12 +48,25 @@ pub struct Request {
     pub source: Source,
     /// What is wanted.
     pub ask: Ask,
+    /// The player's first connection to the network, as the application knows. Looked at for [`Source::Join`]: the trigger
+    /// `firstJoin` is enough for it.
+    pub first_join: bool,
+    /// False for a player without the right to be placed: a connection to a fleet without lobbies is sent to a backend
+    /// without a place, everything else is refused.
+    pub may_be_placed: bool,
 }
 
 impl Request {
     /// A bare request: any backend, any region.
     pub fn new(player: Player) -> Self {
-        Self { player, id: RequestId::fresh(), source: Source::default(), ask: Ask::default() }
+        Self {
+            player,
+            id: RequestId::fresh(),
+            source: Source::default(),
+            ask: Ask::default(),
+            first_join: false,
+            may_be_placed: true,
+        }
     }
 
     /// For a place in `region`.
@@ -73,6 +87,28 @@ impl Request {
     #[must_use]
     pub fn from_source(mut self, source: Source) -> Self {
         self.source = source;
+        self
+    }
+
+    /// Rather on a backend that serves `region`, for example the one the player was in last.
+    #[must_use]
+    pub fn preferring(mut self, region: Region) -> Self {
+        self.ask.prefer = Some(region);
+        self
+    }
+
+    /// For a player's first connection to the network.
+    #[must_use]
+    pub fn first_join(mut self) -> Self {
+        self.source = Source::Join;
+        self.first_join = true;
+        self
+    }
+
+    /// For a player without the right to be placed.
+    #[must_use]
+    pub fn without_right(mut self) -> Self {
+        self.may_be_placed = false;
         self
     }
 }
@@ -119,8 +155,10 @@ impl Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Its source is switched off.
+    /// Its source is switched off. A player who connects stays with the lobby.
     SourceOff,
+    /// The player has no right to be placed. One who connects stays with the lobby.
+    NotAllowed,
     /// No backend came into question.
     NoCandidate,
     /// Every backend that was asked refused or did not answer.
@@ -139,6 +177,10 @@ pub enum Reason {
     NotMoved,
     /// The player has no live token.
     NoToken,
+    /// The player asked more often than the limit of the source lets through (POL-6).
+    Limited,
+    /// An operator drains the server that was asked for by name (NOD-13).
+    Draining,
 }
 
 impl Reason {
@@ -146,6 +188,7 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SourceOff => "source_off",
+            Self::NotAllowed => "not_allowed",
             Self::NoCandidate => "no_candidate",
             Self::Refused => "refused",
             Self::KillSwitch => "kill_switch",
@@ -155,6 +198,8 @@ impl Reason {
             Self::StoreDown => "store_down",
             Self::NotMoved => "not_moved",
             Self::NoToken => "no_token",
+            Self::Limited => "limited",
+            Self::Draining => "draining",
         }
     }
 
@@ -163,18 +208,24 @@ impl Reason {
         match self {
             Self::NoCandidate | Self::SourceOff => "noCandidate",
             Self::Refused | Self::NotMoved | Self::Cancelled | Self::NoToken => "refused",
+            Self::NotAllowed => "notAllowed",
             Self::KillSwitch => "killSwitch",
             Self::Lost => "lost",
             Self::LeaseLost | Self::StoreDown => "storeDown",
+            Self::Limited => "limited",
+            Self::Draining => "draining",
         }
     }
 
     fn text(self, texts: &TextsConfig) -> &str {
         match self.message_key() {
             "noCandidate" => &texts.no_candidate,
+            "notAllowed" => &texts.not_allowed,
             "killSwitch" => &texts.kill_switch,
             "lost" => &texts.lost,
             "storeDown" => &texts.store_down,
+            "limited" => &texts.limited,
+            "draining" => &texts.draining,
             _ => &texts.refused,
         }
     }
@@ -195,12 +246,38 @@ pub struct Refusal {
     pub message: String,
     /// For the operator: what each backend said, or the error.
     pub detail: String,
+    /// For [`Reason::Limited`]: a request in so many ms is let through, if no other one comes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
     pub(super) fn new(reason: Reason, texts: &TextsConfig, detail: impl Into<String>) -> Self {
-        Self { reason, message: reason.text(texts).to_owned(), detail: detail.into() }
+        Self { reason, message: reason.text(texts).to_owned(), detail: detail.into(), retry_after_ms: None }
     }
+
+    /// With the time after which to ask again, also in the text.
+    pub(super) fn retry_after(mut self, wait_ms: Option<u64>) -> Self {
+        if let Some(wait_ms) = wait_ms {
+            self.message = self.message.replace("{seconds}", &wait_ms.div_ceil(1_000).to_string());
+            self.retry_after_ms = Some(wait_ms);
+        }
+        self
+    }
+}
+
+/// A player who connects to a fleet without lobbies and gets no place: a backend all the same, so that they are
+/// somewhere. It was not asked; nothing is reserved and no token stands for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Balanced {
+    /// Who.
+    pub player: Player,
+    /// The request.
+    pub request: RequestId,
+    /// Where to.
+    pub server: NodeId,
+    /// Its address.
+    pub addr: String,
 }
 
 /// How a request ends.
@@ -208,6 +285,8 @@ impl Refusal {
 pub enum Outcome {
     /// The player has a place and this proxy moves them.
     Transfer(Box<Transfer>),
+    /// The player has no place, and a backend to connect to.
+    Balanced(Balanced),
     /// No place, and why.
     Refused(Refusal),
 }

@@ -7,6 +7,7 @@ use crate::store::{Store, Trust};
 use crate::token::{Book, Claimant, ReleaseOutcome};
 
 use super::config::Config;
+use super::live::Live;
 use super::request::{Outcome, Transfer};
 use super::take::take;
 
@@ -14,7 +15,7 @@ use super::take::take;
 /// lease, so its claims are reopened by their age alone. No task runs for it.
 pub struct RouterAgent {
     id: NodeId,
-    config: Config,
+    live: Live,
     book: Book,
     trust: Trust,
 }
@@ -25,7 +26,7 @@ impl RouterAgent {
             node = %id, zone = %config.zone, store = %store.options().url,
             "proxy as a router: it claims the tokens of players who connect, and publishes nothing"
         );
-        Self { id, config, book, trust }
+        Self { id, live: Live::new(config), book, trust }
     }
 
     /// Connects, loads and compares the scripts, and reads the clock and the control entries. Optional: without it the
@@ -62,13 +63,19 @@ impl RouterAgent {
 
     /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`.
     pub async fn take(&self, player: &Player) -> Outcome {
-        take(&self.book, &self.trust, &self.claimant(), player, None, &OperationId::fresh(), &self.config.texts, None)
-            .await
+        // It hears nothing, so a push comes into force with the next look at the control entries.
+        self.live.take_from(self.control(), &self.trust);
+        let (config, op) = (self.live.config(), OperationId::fresh());
+        take(&self.book, &self.trust, &self.claimant(), player, None, &op, &config.texts, None).await
     }
 
     /// The player could not be moved: releases the claimed token. `reason` is a word.
     pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
         self.book.release_claim(&transfer.token, &self.claimant(), Some(&transfer.claim_op), reason).await
+    }
+
+    pub(super) fn live(&self) -> &Live {
+        &self.live
     }
 
     fn claimant(&self) -> Claimant {

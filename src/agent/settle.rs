@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, Player, TokenId};
@@ -16,6 +16,11 @@ use crate::token::{Claimant, ConsumeOutcome, TokenEvent, Unsettled};
 use super::backend::{Backend, BootList, Inventory, boot_time_of};
 use super::background::jitter;
 use super::core::TokenHint;
+
+/// Longest wait between two rounds of a backend that has left.
+const WIND_DOWN_MAX: Duration = Duration::from_secs(1);
+/// What this machine's idea of the store's time may be off by.
+const SKEW_MS: u64 = 5_000;
 
 /// While a task asks the store about an entry of the ledger. Dropped before the answer is definite, the entry is left
 /// to the settling loop.
@@ -49,7 +54,7 @@ pub(super) fn spawn<I: Inventory>(backend: &Arc<Backend<I>>) {
 
 async fn settle<I: Inventory>(backend: Arc<Backend<I>>) {
     let core = &backend.core;
-    let every = Duration::from_millis(core.config.tokens.reap_interval_ms);
+    let every = Duration::from_millis(core.config().tokens.reap_interval_ms);
     let mut hints = core.token_events.subscribe();
     let mut lease = core.lease.events();
     let mut next = Instant::now() + jitter(every);
@@ -97,6 +102,32 @@ impl<I: Inventory> Backend<I> {
         let unsettled = self.ledger().take_unsettled();
         for entry in unsettled {
             self.settle_one(entry).await;
+        }
+    }
+
+    /// After it left: what is not known is asked until it is, and no place is kept beyond its token's time. Without an
+    /// answer until then the place goes back all the same: nobody can use the token any more, and this process never hands
+    /// the place over.
+    pub(super) async fn wind_down(&self) {
+        let every = Duration::from_millis(self.core.config().tokens.reap_interval_ms).min(WIND_DOWN_MAX);
+        loop {
+            self.give_up().await;
+            let now = self.core.store.clock().now_ms();
+            let mut home = self.ledger().expire(now);
+            home.extend(self.ledger().abandon(now.saturating_sub(SKEW_MS)));
+            for (id, place) in home {
+                let player = self.player_of(&id);
+                self.come_home(&id, player, place, "expired");
+            }
+            if self.ledger().places() == 0 {
+                return;
+            }
+            self.settle_all().await;
+            self.give_up().await;
+            if self.ledger().places() == 0 {
+                return;
+            }
+            sleep(jitter(every)).await;
         }
     }
 

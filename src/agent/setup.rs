@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -18,6 +18,7 @@ use crate::token::{Book, BookOptions};
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, token_events};
+use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
 
@@ -78,7 +79,16 @@ impl Setup {
 
     /// Starts a backend: it joins, beats, listens, reaps, and answers requests for places from `inventory`. Needs a
     /// tokio runtime; waits for nothing.
-    pub fn backend<I: Inventory>(mut self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+    pub fn backend<I: Inventory>(self, inventory: I, load: impl LoadSource) -> Result<BackendAgent<I>> {
+        self.backend_sharing(Arc::new(inventory), load)
+    }
+
+    /// Like [`backend`](Self::backend), with an inventory that outlives the agent.
+    pub fn backend_sharing<I: Inventory>(
+        mut self,
+        inventory: Arc<I>,
+        load: impl LoadSource,
+    ) -> Result<BackendAgent<I>> {
         if self.config.node.role == Role::proxy() {
             self.config.node.role = Role::backend();
         }
@@ -94,6 +104,19 @@ impl Setup {
         if self.config.node.role == Role::backend() {
             self.config.node.role = Role::proxy();
         }
+        Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
+    }
+
+    /// Starts a lobby: where players wait for a place and get none. A participant like a proxy, of the role `lobby`, that
+    /// takes no new players from others, has no inventory and serves no regions whatever `load` says; a bare request of it
+    /// goes to the backend and region with the most kept places. Needs a tokio runtime; waits for nothing.
+    pub fn lobby(mut self, load: impl LoadSource) -> Result<ProxyAgent> {
+        self.config.node.role = Role::lobby();
+        let load = move || {
+            let mut sample = load.sample();
+            sample.load.regions.clear();
+            sample
+        };
         Ok(ProxyAgent::new(self.agent(Box::new(load), None, true, false)?))
     }
 
@@ -141,6 +164,12 @@ impl Setup {
             DirectoryOptions { limits, roles },
             hears_beats.then(|| feed.clone()),
         );
+        let peers = config.peers.iter();
+        directory.expect(peers.map(|(id, peer)| Identity {
+            id: id.clone(),
+            role: peer.role.clone(),
+            addr: peer.addr.clone(),
+        }));
         let services = Services::new();
         let options = MessageOptions {
             max_body_bytes: config.messages.max_body_bytes,
@@ -151,7 +180,7 @@ impl Setup {
         let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
         let core = Core {
-            config,
+            live: Live::new(config),
             store,
             trust,
             identity,
@@ -165,6 +194,7 @@ impl Setup {
             feed,
             condition: Mutex::new(Condition { state: NodeState::Ready, accepting }),
             load,
+            last_load: Mutex::default(),
             beat_now: Notify::new(),
             refresh_now: Notify::new(),
             hears_beats,
@@ -179,7 +209,7 @@ impl Setup {
 }
 
 /// The runtime that the caller is in.
-fn runtime() -> Result<Handle> {
+pub(super) fn runtime() -> Result<Handle> {
     Handle::try_current().map_err(|_| Error::OutOfBounds {
         what: "runtime",
         problem: "there is none here; start an agent inside a tokio runtime".to_owned(),

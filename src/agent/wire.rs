@@ -46,6 +46,8 @@ pub enum NoPlaceCode {
     NoPlace,
     /// It takes no new players.
     NotAccepting,
+    /// An operator drains it.
+    Draining,
     /// It is on its way out.
     ShuttingDown,
     /// A kill switch is on.
@@ -65,9 +67,10 @@ pub enum NoPlaceCode {
 }
 
 impl NoPlaceCode {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::NoPlace,
         Self::NotAccepting,
+        Self::Draining,
         Self::ShuttingDown,
         Self::KillSwitch,
         Self::LeaseLost,
@@ -83,6 +86,7 @@ impl NoPlaceCode {
         match self {
             Self::NoPlace => "no_place",
             Self::NotAccepting => "not_accepting",
+            Self::Draining => "draining",
             Self::ShuttingDown => "shutting_down",
             Self::KillSwitch => "kill_switch",
             Self::LeaseLost => "lease_lost",

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::store::StoreUrl;
 
 use super::Failure;
+use super::config_push;
 use super::context::Context;
 use super::view;
 
@@ -44,47 +45,72 @@ enum Action {
         #[arg(long)]
         force: bool,
     },
+    /// Push the file's hot sections into the store: every running node takes them over, without a restart
+    ///
+    /// Pushed are the keys that the file gives in the sections that can change while a node runs; they go before each
+    /// node's own file until another push, or `unpush`. What cannot be pushed is named and stays with each host. The whole
+    /// file is checked first: with a problem nothing is changed (exit code 1). Store, zone and secret are those of the file
+    /// where --config names no other. With --json one object: ok, version, by, keys, left_out; of a broken file ok, file,
+    /// problems.
+    Push(config_push::PushOptions),
+    /// Show the pushed config that is in force
+    ///
+    /// With --json one object: version, by, at (null where there is none), value (the pushed sections), not_believed. Which
+    /// node has taken it over is in `maitred nodes`.
+    Show,
+    /// Take the pushed config back: each node's own file is in force again
+    ///
+    /// With --json one object: ok, version, by.
+    Unpush(config_push::UnpushOptions),
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
     match options.action {
         Action::Check { file } => check(context, &file),
         Action::Init { file, force } => init(context, &file, force),
+        Action::Push(options) => config_push::push(context, &options).await,
+        Action::Show => config_push::show(context).await,
+        Action::Unpush(options) => config_push::unpush(context, &options).await,
     }
 }
 
 fn check(context: &Context, file: &Path) -> Result<(), Failure> {
-    let shown = file.display().to_string();
-    let checked = Config::load(file).and_then(|config| {
-        // The config knows the scheme of the URL, the store the rest.
-        let problem = match config.store.url.as_ref().map(|url| StoreUrl::parse(url.expose())) {
-            Some(Err(Error::StoreUrl { problem })) => Some(format!("{shown}: store.url: {problem}")),
-            Some(Err(error)) => Some(format!("{shown}: store.url: {error}")),
-            Some(Ok(_)) | None => None,
-        };
-        match problem {
-            Some(problem) => Err(Error::Config { problems: vec![problem] }),
-            None => Ok(config),
-        }
-    });
-    match checked {
+    match read(file) {
         Ok(config) => {
-            good(context, &shown, &config);
+            good(context, &file.display().to_string(), &config);
             Ok(())
         }
         Err(Error::Config { problems }) => {
-            if context.json {
-                view::json(&json!({ "ok": false, "file": shown, "problems": problems }));
-            } else {
-                for problem in &problems {
-                    view::line(problem);
-                }
-                view::line(&format!("{shown}: {}", view::counted(problems.len(), "problem")));
-            }
+            bad(context, file, &problems);
             Err(Failure::Invalid)
         }
         Err(other) => Err(other.into()),
     }
+}
+
+/// Reads a file and checks it whole.
+pub(super) fn read(file: &Path) -> crate::Result<Config> {
+    let shown = file.display();
+    let config = Config::load(file)?;
+    // The config knows the scheme of the URL, the store the rest.
+    let problem = match config.store.url.as_ref().map(|url| StoreUrl::parse(url.expose())) {
+        Some(Err(Error::StoreUrl { problem })) => format!("{shown}: store.url: {problem}"),
+        Some(Err(error)) => format!("{shown}: store.url: {error}"),
+        Some(Ok(_)) | None => return Ok(config),
+    };
+    Err(Error::Config { problems: vec![problem] })
+}
+
+/// Says what is wrong with a file.
+pub(super) fn bad(context: &Context, file: &Path, problems: &[String]) {
+    let shown = file.display().to_string();
+    if context.json {
+        return view::json(&json!({ "ok": false, "file": shown, "problems": problems }));
+    }
+    for problem in problems {
+        view::line(problem);
+    }
+    view::line(&format!("{shown}: {}", view::counted(problems.len(), "problem")));
 }
 
 fn good(context: &Context, shown: &str, config: &Config) {

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -17,7 +17,7 @@ use super::Failure;
 const DEFAULT_STORE: &str = "redis://127.0.0.1:6379";
 
 /// Options of every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Globals {
     /// Store URL [env: MAITRED_STORE; then the config's; then redis://127.0.0.1:6379]
     #[arg(long, global = true, value_name = "URL")]
@@ -40,11 +40,14 @@ pub(super) struct Context {
     /// True where the command line names the store.
     pub names_store: bool,
     pub json: bool,
+    /// As they were given.
+    pub globals: Globals,
 }
 
-impl Context {
-    pub fn new(globals: Globals) -> Result<Self, Failure> {
-        let mut config = match &globals.config {
+impl Globals {
+    /// The file with environment and options over it. Read anew at each call.
+    pub fn config(&self) -> Result<Config, Failure> {
+        let mut config = match &self.config {
             Some(path) => Config::load(path)?,
             None => {
                 let mut config = Config::default();
@@ -53,11 +56,10 @@ impl Context {
             }
         };
         config.apply_env(|name| std::env::var(name).ok())?;
-        if let Some(zone) = &globals.zone {
+        if let Some(zone) = &self.zone {
             config.zone = Zone::new(zone)?;
         }
-        let names_store = globals.store.is_some();
-        if let Some(url) = globals.store {
+        if let Some(url) = &self.store {
             config.store.url = Some(SecretUrl::new(url).ok_or_else(|| {
                 Failure::Usage(
                     "--store is not usable; allowed: redis://[user:password@]host[:port][/db], unix:///path[?db=n]"
@@ -68,7 +70,20 @@ impl Context {
         if config.store.url.is_none() {
             config.store.url = SecretUrl::new(DEFAULT_STORE);
         }
-        Ok(Self { config, names_store, json: globals.json })
+        Ok(config)
+    }
+}
+
+impl Context {
+    pub fn new(globals: Globals) -> Result<Self, Failure> {
+        Ok(Self { config: globals.config()?, names_store: globals.store.is_some(), json: globals.json, globals })
+    }
+
+    /// Where no config was named, with that of `file`, so that what is done to it goes to its own fleet.
+    pub fn or_of(&self, file: &Path) -> Result<Self, Failure> {
+        let mut globals = self.globals.clone();
+        globals.config.get_or_insert_with(|| file.to_owned());
+        Self::new(globals)
     }
 
     /// The fleet's keys, from the environment variable that the config names.

@@ -4,15 +4,20 @@
 
 mod bench;
 mod config_cmd;
+mod config_push;
 mod context;
+mod curves;
 mod demo;
 mod doctor;
 mod doubt;
+mod drain;
 mod kill;
 mod node;
 mod nodes;
+mod peers;
 mod private_store;
 mod reap;
+mod routes;
 mod scripts;
 mod span;
 mod tokens;
@@ -52,12 +57,22 @@ enum Command {
     Nodes(nodes::Options),
     /// Show open tokens, one player's token, or release it
     Tokens(tokens::Options),
+    /// Show who owns which objects
+    Routes(routes::ListOptions),
+    /// Show one object's owner, version and age
+    Route(routes::OneOptions),
     /// List, verify, load or pin the scripts
     Scripts(scripts::Options),
-    /// Check a config file or write a commented default
+    /// Check a config file, write a commented default, push a config to every running node
     Config(config_cmd::Options),
+    /// Draw every curve of the selector, and every metric of the config, as SVG
+    Curves(curves::Options),
     /// Switch new reservations of the fleet, or of one node, off and on
     Kill(kill::Options),
+    /// Give a node no new players, while it keeps those it has
+    Drain(drain::Drain),
+    /// End a node's drain
+    Undrain(drain::Undrain),
     /// Look for what is wrong with the store, its rights and its data
     Doctor(doctor::Options),
     /// Measure, with the floor of the same run beside each figure
@@ -157,9 +172,14 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Reap(options) => reap::run(&context, options).await,
         Command::Nodes(options) => nodes::run(&context, options).await,
         Command::Tokens(options) => tokens::run(&context, options).await,
+        Command::Routes(options) => routes::list(&context, options).await,
+        Command::Route(options) => routes::one(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
+        Command::Curves(options) => curves::run(&context, options).await,
         Command::Kill(options) => kill::run(&context, options).await,
+        Command::Drain(options) => drain::drain(&context, options).await,
+        Command::Undrain(options) => drain::undrain(&context, options).await,
         Command::Doctor(options) => doctor::run(&context, options).await,
         Command::Bench(options) => bench::run(&context, options).await,
     };

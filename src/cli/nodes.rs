@@ -1,28 +1,36 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
+use crate::agent::config::Config;
 use crate::error::{Class, Result};
 use crate::ids::{Epoch, NodeId, Region, Role, ServiceName};
 use crate::node::roster::{self, Roster};
-use crate::node::{Control, ControlEntry, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState};
+use crate::node::{
+    CONFIG, Control, ControlEntry, DRAINING_LABEL, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState,
+};
 use crate::store::{Key, Store, Trust};
 
 use super::Failure;
 use super::context::Context;
 use super::doubt::Doubts;
+use super::peers::{self, PeerLine};
 use super::span::{self, Stop};
 use super::view::{self, Grid, Tone};
 
 const JSON_HELP: &str = "\
-Liveness goes by the age of the last beat on the store's clock and the directory limits of the config. `gone` is an id on \
-a roster whose row is no more: it stopped without saying goodbye.
+Liveness goes by the age of the last beat on the store's clock and the directory limits of the config. Nodes that the \
+config expects (`peers`) are `connecting` where they were never seen, and `offline` where they were or once they are \
+watched for as long as a silent node is given. `gone` is an id on a roster whose row is no more: it stopped without \
+saying goodbye.
 
 With --json one object: zone, as_of (store ms), kill (the fleet's switch: on, by, at), nodes (id, role, addr, liveness, \
-age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, services, \
-build, labels, epoch, seq, sent_at, load), gone (id, role, last_beat_at, age_ms), not_believed (count, reasons, rows), \
+age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, drain (by, at) \
+or null, drain_heard, services, build, config (the version of the pushed config it runs with, null where its file alone is \
+in force), labels, epoch, seq, sent_at, load), gone (id, role, last_beat_at, age_ms), peers (id, role, addr, liveness: \
+those of the config that have no row), not_believed (count, reasons, rows), \
 control_not_believed. With --watch one such line a round.";
 
 /// Options of this command.
@@ -39,7 +47,9 @@ pub(super) struct Options {
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
     let (store, trust) = context.fleet().await?;
-    let look = Look { store, trust, limits: context.limits(), role: options.role };
+    let began_ms = store.clock().now_ms();
+    let config = context.config.clone();
+    let look = Look { store, trust, limits: context.limits(), role: options.role, config, began_ms };
     let Some(pause) = options.watch else {
         look.picture().await?.show(context.json);
         return Ok(());
@@ -68,6 +78,9 @@ struct Look {
     trust: Trust,
     limits: LivenessLimits,
     role: Option<Role>,
+    config: Config,
+    /// When it looked for the first time.
+    began_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,6 +90,7 @@ struct Picture {
     kill: Switch,
     nodes: Vec<NodeLine>,
     gone: Vec<Gone>,
+    peers: Vec<PeerLine>,
     not_believed: Doubts,
     control_not_believed: u64,
 }
@@ -105,13 +119,27 @@ struct NodeLine {
     /// Its own row says that it obeys.
     kill_heard: bool,
     draining: bool,
+    drain: Option<Drained>,
+    /// Its own row says that it heard of its drain.
+    drain_heard: bool,
     services: Vec<ServiceName>,
     build: Option<String>,
+    /// The version of the pushed config that it runs with.
+    config: Option<u64>,
     labels: BTreeMap<String, String>,
     epoch: Epoch,
     seq: u64,
     sent_at: u64,
     load: Load,
+}
+
+/// Who drains a node, and since when.
+#[derive(Debug, Serialize)]
+struct Drained {
+    by: String,
+    at: u64,
+    #[serde(skip)]
+    age_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -136,10 +164,12 @@ impl Look {
             kill: Switch::new(control.entry(KILL).filter(|_| control.is_on(KILL))),
             nodes: Vec::new(),
             gone: Vec::new(),
+            peers: Vec::new(),
             not_believed: Doubts::default(),
             control_not_believed,
         };
         let mut rosters = roster::rosters(store).await?;
+        let listed: BTreeSet<NodeId> = rosters.iter().flat_map(|(_, ids)| ids).map(|(id, _)| id.clone()).collect();
         rosters.retain(|(role, _)| self.role.as_ref().is_none_or(|wanted| wanted == role));
         for roster in &rosters {
             self.add(&mut picture, &control, roster).await?;
@@ -147,6 +177,9 @@ impl Look {
         // An id that changed its role may stand on two rosters for a while.
         picture.nodes.sort_by(|a, b| (&a.role, &a.id).cmp(&(&b.role, &b.id)));
         picture.nodes.dedup_by(|a, b| a.id == b.id);
+        let watched_ms = picture.as_of.saturating_sub(self.began_ms);
+        picture.peers = peers::missing(store, &self.config, &listed, watched_ms).await?;
+        picture.peers.retain(|peer| self.role.as_ref().is_none_or(|wanted| *wanted == peer.role));
         Ok(picture)
     }
 
@@ -179,8 +212,15 @@ impl Look {
             killed: control.is_killed(&record.id),
             kill_heard: record.kill,
             draining: control.is_draining(&record.id),
+            drain: control.drain(&record.id).map(|entry| Drained {
+                by: entry.by,
+                at: entry.at,
+                age_ms: now_ms.saturating_sub(entry.at),
+            }),
+            drain_heard: record.labels.contains_key(DRAINING_LABEL),
             regions: record.load.regions.clone(),
             build: record.labels.get("build").cloned(),
+            config: record.labels.get(CONFIG).and_then(|version| version.parse().ok()),
             id: record.id,
             role: record.role,
             addr: record.addr,
@@ -206,28 +246,33 @@ impl Switch {
 
 impl NodeLine {
     fn flags(&self) -> (String, Tone) {
-        let mut flags = Vec::new();
+        let mut flags: Vec<String> = Vec::new();
         match (self.killed, self.kill_heard) {
-            (true, true) => flags.push("killed"),
-            (true, false) => flags.push("kill not heard yet"),
-            (false, true) => flags.push("kill lifted, not heard yet"),
+            (true, true) => flags.push("killed".to_owned()),
+            (true, false) => flags.push("kill not heard yet".to_owned()),
+            (false, true) => flags.push("kill lifted, not heard yet".to_owned()),
             (false, false) => {}
         }
-        if self.draining {
-            flags.push("drain");
+        match (&self.drain, self.drain_heard) {
+            (Some(drain), heard) => {
+                let heard = if heard { "" } else { ", not heard yet" };
+                flags.push(format!("drained by {} {} ago{heard}", view::plain(&drain.by), view::ago(drain.age_ms)));
+            }
+            (None, true) => flags.push("drain lifted, not heard yet".to_owned()),
+            (None, false) => {}
         }
-        // Only backends are asked for places.
-        if self.role == Role::backend() && !self.accepting {
-            flags.push("not accepting");
+        // Only backends are asked for places, and one that heard of its drain takes nobody for that reason.
+        if self.role == Role::backend() && !self.accepting && !self.drain_heard {
+            flags.push("not accepting".to_owned());
         }
         let tone = if self.killed || self.kill_heard { Tone::Bad } else { Tone::Warn };
         if flags.is_empty() { ("-".to_owned(), Tone::Dim) } else { (flags.join(", "), tone) }
     }
 
-    fn cells(&self) -> [(String, Tone); 12] {
+    fn cells(&self) -> [(String, Tone); 13] {
         let live = match self.liveness {
             Liveness::Online => Tone::Good,
-            Liveness::Suspect => Tone::Warn,
+            Liveness::Connecting | Liveness::Suspect => Tone::Warn,
             Liveness::Offline | Liveness::Removed => Tone::Bad,
         };
         let state = if self.state == NodeState::Ready { Tone::Plain } else { Tone::Warn };
@@ -250,6 +295,7 @@ impl NodeLine {
             (self.state.to_string(), state),
             (players, if full { Tone::Warn } else { Tone::Plain }),
             self.flags(),
+            self.config.map_or(("file".to_owned(), Tone::Dim), |version| (version.to_string(), Tone::Plain)),
             (list(regions), Tone::Plain),
             (list(services), Tone::Dim),
             (self.build.clone().unwrap_or_else(|| "-".to_owned()), Tone::Dim),
@@ -273,7 +319,7 @@ impl Picture {
             let age = self.as_of.saturating_sub(self.kill.at.unwrap_or(self.as_of));
             view::line(&format!("KILL SWITCH ON for the whole fleet, by {} {} ago", view::plain(by), view::ago(age)));
         }
-        if !self.nodes.is_empty() || !self.gone.is_empty() {
+        if !self.nodes.is_empty() || !self.gone.is_empty() || !self.peers.is_empty() {
             self.grid().print();
         }
         view::line(&self.summary());
@@ -287,8 +333,8 @@ impl Picture {
 
     fn grid(&self) -> Grid {
         let mut grid = Grid::new(&[
-            "NODE", "ROLE", "ADDR", "LIVE", "BEAT", "STATE", "PLAYERS", "FLAGS", "REGIONS", "SERVICES", "BUILD",
-            "EPOCH",
+            "NODE", "ROLE", "ADDR", "LIVE", "BEAT", "STATE", "PLAYERS", "FLAGS", "CONFIG", "REGIONS", "SERVICES",
+            "BUILD", "EPOCH",
         ])
         .optional(4);
         for node in &self.nodes {
@@ -302,7 +348,12 @@ impl Picture {
                 ("gone".to_owned(), Tone::Bad),
                 (view::ago(gone.age_ms), Tone::Bad),
             ];
-            cells.resize(12, ("-".to_owned(), Tone::Dim));
+            cells.resize(13, ("-".to_owned(), Tone::Dim));
+            grid.row(cells);
+        }
+        for peer in &self.peers {
+            let mut cells = peer.cells();
+            cells.resize(13, ("-".to_owned(), Tone::Dim));
             grid.row(cells);
         }
         grid
@@ -318,6 +369,9 @@ impl Picture {
         }
         if !self.gone.is_empty() {
             text.push_str(&format!(", and {} gone without a goodbye", self.gone.len()));
+        }
+        if !self.peers.is_empty() {
+            text.push_str(&format!(", {} expected and not there", self.peers.len()));
         }
         let backends = || self.nodes.iter().filter(|node| node.role == Role::backend());
         let (players, places) = backends().fold((0_u64, 0_u64), |(players, places), node| {

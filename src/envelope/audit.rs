@@ -64,6 +64,11 @@ reasons! {
     UnknownSender "unknown_sender";
     /// A control entry that no member wrote.
     ForgedControl "forged_control";
+    /// A control entry that a member wrote before the one in force: somebody put it back, or the store lost its last
+    /// writes.
+    OlderControl "older_control";
+    /// A pushed config that this build cannot use.
+    UnusableConfig "unusable_config";
     /// A token was presented again after it was used.
     TokenReplay "token_replay";
 }

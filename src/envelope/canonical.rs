@@ -1,5 +1,7 @@
 //! The bytes that are signed: netstrings (`<decimal length>:<bytes>,`), and which fields each kind signs.
 
+use std::str::FromStr;
+
 /// The first netstring of all canonical bytes: which protocol, which form.
 pub const DOMAIN: &str = "maitred/1";
 
@@ -167,6 +169,13 @@ pub(super) fn take_netstring<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Netstr
     }
 }
 
+/// The whole number that `text` writes in the one form that is taken in what is signed: digits, without a sign or
+/// leading zeros. Otherwise a record would verify as it came and no longer when its values are signed or sent on.
+pub(crate) fn plain_number<T: FromStr>(text: &str) -> Option<T> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().ok() } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -178,6 +187,17 @@ mod tests {
         let fields = ["t-1", "alice", "proxy-1", "1796000000000", "op-1"];
         let expected = "9:maitred/1,2:eu,5:claim,3:t-1,5:alice,7:proxy-1,13:1796000000000,4:op-1,";
         assert_eq!(String::from_utf8(canonical("eu", Kind::Claim, &fields)).expect("text"), expected);
+    }
+
+    #[test]
+    fn env_1_a_number_has_one_form() {
+        for good in [0, 1, 10, u64::MAX] {
+            assert_eq!(plain_number(&good.to_string()), Some(good));
+        }
+        for bad in ["", "+1", "-1", "01", "00", " 1", "1 ", "1.0", "1e3", "0x1", "\u{661}", "18446744073709551616"] {
+            assert_eq!(plain_number::<u64>(bad), None, "{bad}");
+        }
+        assert_eq!(plain_number::<u8>("256"), None);
     }
 
     // ENV-1: a loose parser lets two texts mean one thing, and a signature then covers what nobody signed.

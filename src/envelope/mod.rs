@@ -44,6 +44,7 @@ mod secret;
 mod wire;
 
 pub use audit::{Audit, AuditReason};
+pub(crate) use canonical::plain_number;
 pub use canonical::{DOMAIN, Kind, NetstringError, canonical, parse_netstrings, push_netstring};
 pub use keyring::{Keyring, SIGNATURE_BYTES, Signature, VerifyFailure};
 pub use replay::{REPLAY_WINDOW_MS, ReplayRefusal, ReplayWindow};

@@ -124,7 +124,7 @@ impl Exchange {
                 let (bytes, max_bytes) = (body.get().len(), self.options.max_body_bytes);
                 if bytes <= max_bytes { Ok(body) } else { Err(Failure::too_large(bytes, max_bytes)) }
             }
-            Ok(Err(error)) => Err(Failure::Callee(error)),
+            Ok(Err(failure)) => Err(failure),
             Err(_) => {
                 tracing::error!(service, method, "a message handler panicked");
                 metrics::counter!("maitred_handler_panics_total").increment(1);

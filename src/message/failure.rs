@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::error::Error;
+use crate::error::{Error, RouteRefusal};
 use crate::ids::NodeId;
 
 use super::handler::CallError;
@@ -37,6 +37,10 @@ pub(super) enum Failure {
     ShuttingDown,
     /// The handler was not started before the deadline.
     Expired,
+    /// A message by a route was not handled, or not to its end.
+    Routed(RouteRefusal, String),
+    /// Another node answers.
+    PassedOn,
     /// The handler ran to no good end: one of the codes above, and a text.
     Ended(&'static str, String),
 }
@@ -70,6 +74,8 @@ impl Failure {
             Self::ServiceNotFound => SERVICE_NOT_FOUND,
             Self::ShuttingDown => SHUTTING_DOWN,
             Self::Expired => CANCELLED,
+            Self::Routed(refusal, _) => refusal.as_str(),
+            Self::PassedOn => "passed_on",
             Self::Ended(code, _) => code,
         }
     }
@@ -81,7 +87,8 @@ impl Failure {
             Self::ServiceNotFound => (String::new(), "no such service here".to_owned()),
             Self::ShuttingDown => (String::new(), "the node is shutting down".to_owned()),
             Self::Expired => (String::new(), "the deadline was over".to_owned()),
-            Self::Ended(_, message) => (String::new(), message.clone()),
+            Self::Routed(_, message) | Self::Ended(_, message) => (String::new(), message.clone()),
+            Self::PassedOn => (String::new(), "another node answers".to_owned()),
         };
         Body { code, message }
     }
@@ -94,7 +101,9 @@ impl Failure {
             Self::Busy => Error::Busy { target },
             Self::ServiceNotFound => Error::ServiceNotFound { service: service.to_owned(), at: node.to_string() },
             Self::ShuttingDown => Error::NodeOffline(node.clone()),
-            Self::Expired => Error::Timeout { target, timeout_ms },
+            // Nobody is told of a message that was passed on.
+            Self::Expired | Self::PassedOn => Error::Timeout { target, timeout_ms },
+            Self::Routed(refusal, detail) => Error::Routed { object: target, refusal, detail },
             Self::Ended(code, message) => Error::Callee { target, code: code.to_owned(), message },
         }
     }
@@ -123,7 +132,10 @@ pub(super) fn from_reply(status: &str, body: &RawValue) -> Outcome {
         BUSY => Failure::Busy,
         SERVICE_NOT_FOUND => Failure::ServiceNotFound,
         SHUTTING_DOWN => Failure::ShuttingDown,
-        other => Failure::Callee(CallError { code: other.to_owned(), message }),
+        other => match RouteRefusal::read(other) {
+            Some(refusal) => Failure::Routed(refusal, message),
+            None => Failure::Callee(CallError { code: other.to_owned(), message }),
+        },
     })
 }
 

@@ -9,7 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
+use crate::error::RouteRefusal;
 use crate::ids::{Epoch, NodeId};
+
+use super::failure::{Failure, Outcome};
 
 /// A message as a handler gets it: verified, from a member in its present epoch, or from this node itself.
 #[derive(Debug)]
@@ -28,8 +31,16 @@ pub struct Incoming {
     pub method: String,
     /// JSON, byte for byte as it was sent.
     pub body: Box<RawValue>,
+    /// How often it was forwarded.
+    pub hops: u32,
+    /// The route it goes by, empty where it names its node.
+    pub route: String,
     /// When the caller stops waiting, in store ms.
     pub deadline_store_ms: u64,
+    /// Id of the call, empty for a one-way send.
+    pub(super) call: String,
+    pub(super) nonce: String,
+    pub(super) sent_at_ms: u64,
     pub(super) deadline: Instant,
 }
 
@@ -43,6 +54,11 @@ impl Incoming {
     /// The time until [`deadline`](Self::deadline); zero once it is over.
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// True where somebody waits for an answer.
+    pub fn is_call(&self) -> bool {
+        !self.call.is_empty()
     }
 
     /// The body as a `T`. Errors with code `bad_request`.
@@ -85,12 +101,49 @@ pub trait Handler: Send + Sync + 'static {
 
 /// [`Handler`] as an object.
 pub(super) trait DynHandler: Send + Sync + 'static {
-    fn handle_boxed(&self, call: Incoming) -> BoxFuture<'_, Result<Box<RawValue>, CallError>>;
+    fn handle_boxed(&self, call: Incoming) -> BoxFuture<'_, Outcome>;
 }
 
 impl<H: Handler> DynHandler for H {
-    fn handle_boxed(&self, call: Incoming) -> BoxFuture<'_, Result<Box<RawValue>, CallError>> {
-        self.handle(call).boxed()
+    fn handle_boxed(&self, call: Incoming) -> BoxFuture<'_, Outcome> {
+        self.handle(call).map(|ended| ended.map_err(Failure::Callee)).boxed()
+    }
+}
+
+/// How a message that goes by a route ended at this node.
+#[derive(Debug)]
+pub enum Taken {
+    /// Handled; this is the answer.
+    Answered(Box<RawValue>),
+    /// The handler's own error.
+    Refused(CallError),
+    /// Not handled, or not to its end, with a sentence for people.
+    Failed(RouteRefusal, String),
+    /// The node is on its way out; no handler ran.
+    ShuttingDown,
+    /// Another node answers: nothing more is said here.
+    PassedOn,
+}
+
+/// Takes the messages to a service that go by a route, such as those to objects.
+pub trait RoutedHandler: Send + Sync + 'static {
+    /// Takes one message.
+    fn take(&self, call: Incoming) -> impl Future<Output = Taken> + Send;
+}
+
+/// A [`RoutedHandler`] as an object.
+pub(super) struct Routed<H>(pub(super) H);
+
+impl<H: RoutedHandler> DynHandler for Routed<H> {
+    fn handle_boxed(&self, call: Incoming) -> BoxFuture<'_, Outcome> {
+        let taking = self.0.take(call).map(|taken| match taken {
+            Taken::Answered(body) => Ok(body),
+            Taken::Refused(error) => Err(Failure::Callee(error)),
+            Taken::Failed(refusal, detail) => Err(Failure::Routed(refusal, detail)),
+            Taken::ShuttingDown => Err(Failure::ShuttingDown),
+            Taken::PassedOn => Err(Failure::PassedOn),
+        });
+        taking.boxed()
     }
 }
 

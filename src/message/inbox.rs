@@ -223,9 +223,9 @@ impl Inner {
         exchange.tasks.spawn(async move {
             let _slot = slot;
             let outcome = shared.run(handler, work.incoming).await;
-            // Nobody waits for an answer after the deadline.
+            // Nobody waits for an answer after the deadline, and what was passed on is answered elsewhere.
             if let Some(to) = work.reply_to
-                && !matches!(outcome, Err(Failure::Expired))
+                && !matches!(outcome, Err(Failure::Expired | Failure::PassedOn))
             {
                 shared.reply(&to, outcome).await;
             }
@@ -265,6 +265,11 @@ impl Work {
             service: message.service.to_owned(),
             method: message.method.to_owned(),
             body: message.body.to_owned(),
+            hops: message.hops,
+            route: message.route.to_owned(),
+            call: message.call.to_owned(),
+            nonce: message.nonce.to_owned(),
+            sent_at_ms: message.sent_at_ms,
             deadline_store_ms: message.deadline_ms,
             deadline,
         };

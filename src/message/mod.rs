@@ -18,12 +18,14 @@
 //!
 //! - [`Services`]: the names this node answers to, each with its [`Handler`].
 //! - [`Post`]: sends and calls. [`Target`] is a local name, `node:service`, or a reference of one epoch.
+//! - [`RoutedCall`] and [`RoutedHandler`]: messages to whoever owns an object, which a node that does not may pass on.
 //! - [`Inbox`]: what arrives on this node's channel, checked and given to handlers or to the calls that wait.
 //! - [`Message`], [`Reply`]: the two records and their wire forms.
 //!
 //! Invariants: a message is published once and never again, whatever became of the first time; an inbox hands it to a
 //! handler at most once, and only before its deadline; a name of this node always wins over `node:service`, and no name
-//! of another node enters [`Services`]; an answer counts only from the node and epoch that were asked; everything that
+//! of another node enters [`Services`]; an answer counts only from the node and epoch that were asked, where
+//! the message names one; everything that
 //! waits has a bound ([`MessageOptions`] and the constants of `inbox` and `pending`).
 
 mod counts;
@@ -35,14 +37,16 @@ mod pending;
 mod post;
 mod record;
 mod resolve;
+mod routed;
 mod services;
 
 pub use counts::MessageCounts;
 pub use exchange::MessageOptions;
 pub use failure::{CANCELLED, INTERNAL, REPLY_TOO_LARGE};
-pub use handler::{CallError, Handler, Incoming, handler_fn, json_handler};
+pub use handler::{CallError, Handler, Incoming, RoutedHandler, Taken, handler_fn, json_handler};
 pub use inbox::Inbox;
 pub use post::{CALL_MAX_MS, Post};
 pub use record::{MESSAGE_LIFE_MS, Message, Reply};
 pub use resolve::Target;
+pub use routed::RoutedCall;
 pub use services::{Registration, SERVICE_MAX_BYTES, Services};

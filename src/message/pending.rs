@@ -24,8 +24,8 @@ pub(super) struct Pending {
 /// Who was asked, and where the answer goes.
 #[derive(Debug)]
 struct Asked {
-    node: NodeId,
-    epoch: Epoch,
+    /// `None` where whoever owns an object by then answers.
+    of: Option<(NodeId, Epoch)>,
     answer: oneshot::Sender<Outcome>,
 }
 
@@ -62,13 +62,22 @@ impl Pending {
 
     /// Enters a call to `node` in `epoch`; `None` where too many wait.
     pub(super) fn enter(self: &Arc<Self>, node: NodeId, epoch: Epoch) -> Option<Waiting> {
+        self.enter_of(Some((node, epoch)))
+    }
+
+    /// Enters a call by a route: a message that was forwarded is answered by its last node.
+    pub(super) fn enter_routed(self: &Arc<Self>) -> Option<Waiting> {
+        self.enter_of(None)
+    }
+
+    fn enter_of(self: &Arc<Self>, of: Option<(NodeId, Epoch)>) -> Option<Waiting> {
         let (sender, answer) = oneshot::channel();
         let call = random();
         let mut by_call = self.lock();
         if by_call.len() >= PENDING_MAX {
             return None;
         }
-        by_call.insert(call.clone(), Asked { node, epoch, answer: sender });
+        by_call.insert(call.clone(), Asked { of, answer: sender });
         drop(by_call);
         Some(Waiting { pending: Arc::clone(self), call, answer })
     }
@@ -76,10 +85,10 @@ impl Pending {
     /// Hands `outcome` to the call that waits for it, if it comes from whoever was asked.
     pub(super) fn settle(&self, call: &str, from: &NodeId, epoch: Epoch, outcome: Outcome) -> Settled {
         let mut by_call = self.lock();
-        match by_call.get(call) {
+        match by_call.get(call).map(|asked| &asked.of) {
             None => return Settled::Late,
-            Some(asked) if asked.node != *from => return Settled::WrongNode,
-            Some(asked) if asked.epoch != epoch => return Settled::WrongEpoch,
+            Some(Some((node, _))) if node != from => return Settled::WrongNode,
+            Some(Some((_, asked))) if *asked != epoch => return Settled::WrongEpoch,
             Some(_) => {}
         }
         let asked = by_call.remove(call);

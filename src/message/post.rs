@@ -27,7 +27,7 @@ use super::services::{SERVICE_MAX_BYTES, Services, is_service_text};
 pub const CALL_MAX_MS: u64 = 29_000;
 
 /// True where the number that PUBLISH answers says whether anybody listened. It says nothing on a Cluster.
-const LISTENERS_ARE_COUNTED: bool = true;
+pub(super) const LISTENERS_ARE_COUNTED: bool = true;
 
 /// Sends messages and calls services, at this node and at others. Cheap to clone.
 ///
@@ -221,6 +221,11 @@ impl Post {
             service,
             method: request.method.to_owned(),
             body: request.body.to_owned(),
+            hops: 0,
+            route: String::new(),
+            call: String::new(),
+            nonce: String::new(),
+            sent_at_ms: exchange.store.clock().now_ms(),
             deadline_store_ms: exchange.store.clock().now_ms().saturating_add(request.life_ms()),
             deadline: request.deadline,
         };
@@ -233,19 +238,22 @@ impl Post {
         Ok(())
     }
 
-    /// What is refused before anything happens.
     fn check(&self, request: &Request<'_>) -> Result<()> {
+        self.check_parts(request.method, request.body)
+    }
+
+    /// What is refused before anything happens.
+    pub(super) fn check_parts(&self, method: &str, body: &RawValue) -> Result<()> {
         if self.exchange.closed.is_cancelled() {
             return Err(Error::ShuttingDown);
         }
-        let method = request.method;
         if !is_service_text(method) {
             return Err(Error::OutOfBounds {
                 what: "method",
                 problem: format!("{method:?} is not 1 to {SERVICE_MAX_BYTES} characters of A-Z a-z 0-9 . _ : -"),
             });
         }
-        let (bytes, max_bytes) = (request.body.get().len(), self.exchange.options.max_body_bytes);
+        let (bytes, max_bytes) = (body.get().len(), self.exchange.options.max_body_bytes);
         if bytes > max_bytes { Err(Error::BodyTooLarge { bytes, max_bytes }) } else { Ok(()) }
     }
 
@@ -298,15 +306,15 @@ impl Request<'_> {
     }
 }
 
-fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
+pub(super) fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
     to_raw_value(body).map_err(|error| Error::OutOfBounds { what: "body", problem: error.to_string() })
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn timeout_ms(timeout: Duration) -> Result<u64> {
+pub(super) fn timeout_ms(timeout: Duration) -> Result<u64> {
     let bounds = Duration::from_millis(1)..=Duration::from_millis(CALL_MAX_MS);
     if bounds.contains(&timeout) {
         return Ok(millis(timeout));

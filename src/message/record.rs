@@ -1,6 +1,6 @@
 use serde_json::value::RawValue;
 
-use crate::envelope::{Keyring, Kind, REPLAY_WINDOW_MS, SCHEMA_VERSION_TEXT};
+use crate::envelope::{Keyring, Kind, REPLAY_WINDOW_MS, SCHEMA_VERSION_TEXT, plain_number};
 use crate::ids::{Epoch, NAME_MAX_BYTES, NodeId};
 
 use super::services::is_service_text;
@@ -10,7 +10,7 @@ use super::services::is_service_text;
 pub const MESSAGE_LIFE_MS: u64 = REPLAY_WINDOW_MS;
 /// Longest wire form of a message or reply without its body, in bytes.
 pub(super) const HEAD_MAX_BYTES: usize = 4_096;
-/// Longest text of a route, in bytes: `<kind>:<object>`.
+/// Longest text of a route, in bytes: `<version>:<kind>:<object>` has at most 214.
 const ROUTE_MAX_BYTES: usize = 256;
 
 /// A call or send to a service, borrowed from the texts around it.
@@ -128,19 +128,19 @@ impl<'a> Message<'a> {
         };
         let message = Self {
             origin: NodeId::new(origin).ok()?,
-            origin_epoch: Epoch(origin_epoch.parse().ok()?),
+            origin_epoch: Epoch(plain_number(origin_epoch)?),
             from: NodeId::new(from).ok()?,
-            from_epoch: Epoch(from_epoch.parse().ok()?),
+            from_epoch: Epoch(plain_number(from_epoch)?),
             to: NodeId::new(to).ok()?,
-            to_epoch: Epoch(to_epoch.parse().ok()?),
+            to_epoch: Epoch(plain_number(to_epoch)?),
             service,
             method,
             call,
-            hops: hops.parse().ok()?,
+            hops: plain_number(hops)?,
             route,
-            sent_at_ms: sent_at.parse().ok()?,
+            sent_at_ms: plain_number(sent_at)?,
             nonce,
-            deadline_ms: deadline.parse().ok()?,
+            deadline_ms: plain_number(deadline)?,
             body: serde_json::from_str(body).ok()?,
         };
         message.is_sound().then_some(message)
@@ -188,11 +188,11 @@ impl<'a> Reply<'a> {
         Some(Self {
             call,
             from: NodeId::new(from).ok()?,
-            from_epoch: Epoch(from_epoch.parse().ok()?),
+            from_epoch: Epoch(plain_number(from_epoch)?),
             to: NodeId::new(to).ok()?,
-            to_epoch: Epoch(to_epoch.parse().ok()?),
+            to_epoch: Epoch(plain_number(to_epoch)?),
             status,
-            sent_at_ms: sent_at.parse().ok()?,
+            sent_at_ms: plain_number(sent_at)?,
             nonce,
             body: serde_json::from_str(body).ok()?,
         })

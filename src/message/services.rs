@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::ids::ServiceName;
 
-use super::handler::{DynHandler, Handler};
+use super::handler::{DynHandler, Handler, Routed, RoutedHandler};
 
 /// Longest name of a local service, and of a method, in bytes.
 pub const SERVICE_MAX_BYTES: usize = 128;
@@ -56,7 +56,15 @@ impl Services {
     ///
     /// Errors with [`Error::OutOfBounds`].
     pub fn register(&self, name: impl Into<String>, handler: impl Handler) -> Result<Registration> {
-        let name = name.into();
+        self.enter(name.into(), Arc::new(handler))
+    }
+
+    /// [`register`](Self::register) for messages that go by a route.
+    pub fn register_routed(&self, name: impl Into<String>, handler: impl RoutedHandler) -> Result<Registration> {
+        self.enter(name.into(), Arc::new(Routed(handler)))
+    }
+
+    fn enter(&self, name: String, handler: Arc<dyn DynHandler>) -> Result<Registration> {
         if !is_service_text(&name) {
             return Err(Error::OutOfBounds {
                 what: "service",
@@ -64,7 +72,7 @@ impl Services {
             });
         }
         let registration = self.inner.registrations.fetch_add(1, Ordering::Relaxed);
-        self.write().insert(name.clone(), Entry { registration, handler: Arc::new(handler) });
+        self.write().insert(name.clone(), Entry { registration, handler });
         Ok(Registration { services: self.clone(), name, registration })
     }
 

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -9,15 +10,30 @@ use crate::error::{Error, Result};
 use crate::ids::NodeId;
 use crate::store::{Invocation, Store, Trust, scripts};
 
+use super::switches::Switches;
+
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
+/// The config that an operator pushed (POL-5): its value is a text of `agent::config`, empty where it was withdrawn.
+pub const CONFIG: &str = "config";
+/// How much of the end of the `config` entry tells a beat whether it changed: the signature stands there, and the whole
+/// would make every beat as long as the config.
+const CONFIG_TAIL_BYTES: usize = 64;
+/// Where entries come from, in the audit.
+const SOURCE: &str = "control";
+/// What an error shows of a value.
+const SHOWN_CHARS: usize = 64;
+/// What the name of each drain entry starts with.
+pub const DRAIN_PREFIX: &str = "drain:";
+/// The label of a node's own row by which it shows that it heard of its drain; its text is who drains it.
+pub const DRAINING_LABEL: &str = "draining";
 /// Tries of a control write against other writers and the clock.
 const PUT_TRIES: usize = 8;
 
 /// One control entry as it stands in the store: JSON text in the hash `control`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlEntry {
-    /// `on` or `off` for switches.
+    /// `on` or `off` for switches, a text for the config.
     pub value: String,
     /// Grows with every write.
     pub version: u64,
@@ -29,6 +45,32 @@ pub struct ControlEntry {
     pub v: u32,
     /// Signature over name, value, version, by, at and v.
     pub sig: String,
+}
+
+impl ControlEntry {
+    /// True for a switch that is on.
+    pub fn is_on(&self) -> bool {
+        self.value == "on"
+    }
+
+    /// Reads the bytes of the entry `name`. `None` where they do not verify, which is counted and audited.
+    pub fn from_bytes(trust: &Trust, name: &str, bytes: &[u8]) -> Option<Self> {
+        let Ok(entry) = serde_json::from_slice::<Self>(bytes) else {
+            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+            return None;
+        };
+        if entry.v != SCHEMA_VERSION {
+            trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
+            return None;
+        }
+        let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
+        let fields = [name, &entry.value, &version, &entry.by, &at, &v];
+        if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
+            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+            return None;
+        }
+        Some(entry)
+    }
 }
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
@@ -43,6 +85,7 @@ struct Seen {
 #[derive(Debug, Clone, Default)]
 pub struct Control {
     seen: Arc<RwLock<HashMap<String, Seen>>>,
+    switches: Arc<ArcSwap<Switches>>,
     changes: Arc<watch::Sender<u64>>,
 }
 
@@ -75,11 +118,17 @@ impl Control {
             let known = seen.entry(name.clone()).or_default();
             if known.bytes != *bytes {
                 known.bytes.clone_from(bytes);
-                if let Some(entry) = verified(trust, name, bytes)
-                    && known.in_force.as_ref().is_none_or(|last| entry.version > last.version)
-                {
-                    known.in_force = Some(entry);
-                    taken += 1;
+                let Some(entry) = ControlEntry::from_bytes(trust, name, bytes) else { continue };
+                match known.in_force.as_ref().map(|last| last.version) {
+                    Some(last) if entry.version < last => {
+                        trust.audit().drop(AuditReason::OlderControl, SOURCE, name);
+                    }
+                    // The one in force, back after it was taken away by hand.
+                    Some(last) if entry.version == last => {}
+                    _ => {
+                        known.in_force = Some(entry);
+                        taken += 1;
+                    }
                 }
             }
         }
@@ -91,6 +140,7 @@ impl Control {
             }
             there || known.in_force.is_some()
         });
+        self.switches.store(Arc::new(switches(&seen)));
         drop(seen);
         if taken > 0 {
             self.changes.send_modify(|count| *count += taken);
@@ -112,6 +162,13 @@ impl Control {
         }
     }
 
+    /// The end of the `config` entry as it was last seen: what a beat compares.
+    pub(super) fn config_tail(&self) -> Vec<u8> {
+        let seen = self.seen.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = seen.get(CONFIG).map_or(&[][..], |known| &known.bytes);
+        bytes.get(bytes.len().saturating_sub(CONFIG_TAIL_BYTES)..).unwrap_or_default().to_vec()
+    }
+
     /// True where the switch `name` is on.
     pub fn is_on(&self, name: &str) -> bool {
         self.seen.read().unwrap_or_else(PoisonError::into_inner).get(name).is_some_and(is_on)
@@ -125,6 +182,16 @@ impl Control {
     /// True where an operator drains `id`.
     pub fn is_draining(&self, id: &NodeId) -> bool {
         self.is_on(&drain_name(id))
+    }
+
+    /// The entry by which an operator drains `id`: who, and since when.
+    pub fn drain(&self, id: &NodeId) -> Option<ControlEntry> {
+        self.entry(&drain_name(id)).filter(ControlEntry::is_on)
+    }
+
+    /// Who is switched off and who is drained now; the same until entries are read again.
+    pub fn switches(&self) -> Arc<Switches> {
+        self.switches.load_full()
     }
 
     /// Every entry in force, by name.
@@ -187,7 +254,8 @@ impl Control {
                 _ => return Err(answer.unexpected()),
             }
             if let Some(standing) = self.entry(name).filter(|standing| standing.version > last) {
-                return Err(Error::Overtaken { name: name.to_owned(), value: standing.value, by: standing.by });
+                let value = standing.value.chars().take(SHOWN_CHARS).collect();
+                return Err(Error::Overtaken { name: name.to_owned(), value, by: standing.by });
             }
         }
         Err(Error::Unreachable { during: "writing control", reason: "the entry changed at every try".to_owned() })
@@ -226,11 +294,27 @@ pub fn kill_name(id: &NodeId) -> String {
 
 /// The name of a node's drain entry.
 pub fn drain_name(id: &NodeId) -> String {
-    format!("drain:{id}")
+    format!("{DRAIN_PREFIX}{id}")
+}
+
+fn switches(seen: &HashMap<String, Seen>) -> Switches {
+    let mut switches = Switches::default();
+    for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
+        let (list, id) = match name.split_once(':') {
+            Some(("kill", id)) => (&mut switches.killed, id),
+            Some(("drain", id)) => (&mut switches.draining, id),
+            _ => {
+                switches.fleet |= name == KILL;
+                continue;
+            }
+        };
+        list.extend(NodeId::new(id).ok());
+    }
+    switches
 }
 
 fn is_on(seen: &Seen) -> bool {
-    seen.in_force.as_ref().is_some_and(|entry| entry.value == "on")
+    seen.in_force.as_ref().is_some_and(ControlEntry::is_on)
 }
 
 fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {
@@ -238,23 +322,4 @@ fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u6
     let fields = [name, value, &version_text, by, &at_text, SCHEMA_VERSION_TEXT];
     let sig = trust.keyring().sign(Kind::Control, &fields).as_str().to_owned();
     ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
-}
-
-fn verified(trust: &Trust, name: &str, bytes: &[u8]) -> Option<ControlEntry> {
-    let source = "control";
-    let Ok(entry) = serde_json::from_slice::<ControlEntry>(bytes) else {
-        trust.audit().drop(AuditReason::ForgedControl, source, name);
-        return None;
-    };
-    if entry.v != SCHEMA_VERSION {
-        trust.audit().drop(AuditReason::SchemaVersion, source, name);
-        return None;
-    }
-    let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
-    let fields = [name, &entry.value, &version, &entry.by, &at, &v];
-    if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
-        trust.audit().drop(AuditReason::ForgedControl, source, name);
-        return None;
-    }
-    Some(entry)
 }

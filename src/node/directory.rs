@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -10,8 +10,9 @@ use crate::ids::{Epoch, NodeId, Role, ServiceName};
 use crate::store::{Feed, Store, Trust, boot_ms};
 
 use super::liveness::{Liveness, LivenessLimits};
-use super::record::NodeRecord;
+use super::record::{Identity, NodeRecord};
 use super::roster::{rosters, rows_of};
+use super::snapshots::Snapshots;
 use super::view::{DirectoryEvent, NodeView, ServiceRef, Snapshot, View};
 
 /// Events that may wait for a slow listener.
@@ -42,7 +43,7 @@ struct Inner {
     options: DirectoryOptions,
     view: Mutex<View>,
     contact: Mutex<Contact>,
-    cached: RwLock<Option<Arc<Snapshot>>>,
+    snapshots: Snapshots,
     events: broadcast::Sender<DirectoryEvent>,
 }
 
@@ -68,9 +69,26 @@ impl Directory {
         let (events, _) = broadcast::channel(EVENTS);
         let contact = Contact { feed, ..Contact::default() };
         let view = Mutex::new(View::new(options.limits));
-        let inner =
-            Inner { store, trust, options, view, contact: Mutex::new(contact), cached: RwLock::new(None), events };
+        let inner = Inner {
+            store,
+            trust,
+            options,
+            view,
+            contact: Mutex::new(contact),
+            snapshots: Snapshots::default(),
+            events,
+        };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Expects `peers` (NOD-12), and no others but those it discovers; roles that it does not keep in view are left out.
+    /// They are shown as [`Liveness::Connecting`] until a row of theirs is seen, and as offline once they were waited for
+    /// as long as a silent node is: that is told once. A node whose row is there is what the row says.
+    pub fn expect(&self, peers: impl IntoIterator<Item = Identity>) {
+        let roles = self.inner.options.roles.as_ref();
+        let kept = |peer: &Identity| roles.is_none_or(|roles| roles.contains(&peer.role));
+        self.view().expect(peers.into_iter().filter(kept));
+        self.changed();
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
@@ -92,7 +110,7 @@ impl Directory {
     }
 
     fn changed(&self) {
-        *self.inner.cached.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.inner.snapshots.changed();
     }
 
     /// Joined, updated, suspect, offline, back, restarted, removed. A listener that falls 1,024 events behind misses the
@@ -268,9 +286,11 @@ impl Directory {
     /// Judges the ages anew and tells what changed. Cheap; meant to be called a few times a second.
     pub fn age(&self) {
         let (now, stale) = self.as_of();
-        if stale && self.contact().feed.is_some() {
+        let contact = self.contact();
+        if stale && (contact.feed.is_some() || contact.read_boot_ms == 0) {
             return;
         }
+        drop(contact);
         let events = self.view().age(now);
         self.changed();
         self.tell(events);
@@ -295,16 +315,18 @@ impl Directory {
 
     /// All nodes at one moment. Shared until something changes.
     pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot_that(false)
+    }
+
+    /// [`snapshot`](Self::snapshot) for those who ask all the time: of a large fleet, where some heartbeat comes in every
+    /// few microseconds, it may be late by a millisecond for every hundred nodes.
+    pub fn recent_snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot_that(true)
+    }
+
+    fn snapshot_that(&self, may_be_late: bool) -> Arc<Snapshot> {
         let (now, stale) = self.as_of();
-        if let Some(snapshot) = self.inner.cached.read().unwrap_or_else(PoisonError::into_inner).as_ref()
-            && now.saturating_sub(snapshot.as_of_ms) < SNAPSHOT_MAX_MS
-            && snapshot.stale == stale
-        {
-            return Arc::clone(snapshot);
-        }
-        let snapshot = Arc::new(self.view().snapshot(now, stale));
-        *self.inner.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&snapshot));
-        snapshot
+        self.inner.snapshots.get(now, stale, may_be_late, || self.view().snapshot(now, stale))
     }
 
     /// One node as the view has it, judged as of the last contact.
@@ -316,14 +338,16 @@ impl Directory {
     /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view that does not
     /// hear the node's beats reads its row once.
     ///
-    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`], [`Error::NodeRemoved`].
+    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`] (also for a node that is expected and
+    /// was not seen), [`Error::NodeRemoved`].
     pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
         if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
             return Ok(view.record);
         }
         // Heartbeats of roles that are left out are not heard.
         let heard = self.contact().feed.is_some() && self.inner.options.roles.is_none();
-        if !heard || self.look(id).is_none() {
+        // A node that is only expected may be there since a moment ago.
+        if !heard || self.view().get(id).is_none() {
             self.read_one(id).await?;
         }
         // A row that was just read is judged as of now, not as of the last read of all.
@@ -333,7 +357,7 @@ impl Directory {
             Some(view) => match view.liveness {
                 Liveness::Online => Ok(view.record),
                 Liveness::Suspect => Err(Error::NodeSuspect(id.clone())),
-                Liveness::Offline => Err(Error::NodeOffline(id.clone())),
+                Liveness::Connecting | Liveness::Offline => Err(Error::NodeOffline(id.clone())),
                 Liveness::Removed => Err(Error::NodeRemoved(id.clone())),
             },
         }
@@ -371,5 +395,3 @@ const FRESH_SLACK_MS: u64 = 500;
 const MEASURE_EVERY_MS: u64 = 1_000;
 /// A read that took longer than this may have been overtaken by heartbeats.
 const PROMPT_MS: u64 = 500;
-/// Age at which a shared snapshot is made anew although no row changed, so that ages go on.
-const SNAPSHOT_MAX_MS: u64 = 50;

@@ -68,6 +68,7 @@ struct Inner {
     length_ms: u64,
     epoch: AtomicU64,
     valid_until_boot_ms: AtomicU64,
+    gaps: AtomicU64,
     events: broadcast::Sender<LeaseEvent>,
 }
 
@@ -75,7 +76,14 @@ impl Lease {
     /// A lease that is not held yet. `length_ms` is 3.5 beat intervals.
     pub fn new(id: NodeId, length_ms: u64) -> Self {
         let (events, _) = broadcast::channel(EVENTS);
-        let inner = Inner { id, length_ms, epoch: AtomicU64::new(0), valid_until_boot_ms: AtomicU64::new(0), events };
+        let inner = Inner {
+            id,
+            length_ms,
+            epoch: AtomicU64::new(0),
+            valid_until_boot_ms: AtomicU64::new(0),
+            gaps: AtomicU64::new(0),
+            events,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -109,6 +117,12 @@ impl Lease {
         if self.is_valid() { Ok(self.epoch()) } else { Err(Error::LeaseLost { id: self.inner.id.clone() }) }
     }
 
+    /// How often the lease was got again after a time without one. While the number stays the same nobody else can have
+    /// been let in: what was this node's at the beginning is this node's still.
+    pub fn gaps(&self) -> u64 {
+        self.inner.gaps.load(Ordering::Acquire)
+    }
+
     /// What happens to the lease from now on. A listener that falls 256 events behind misses the oldest.
     pub fn events(&self) -> broadcast::Receiver<LeaseEvent> {
         self.inner.events.subscribe()
@@ -116,6 +130,9 @@ impl Lease {
 
     /// A beat or join that was sent at `sent_boot_ms` was acknowledged.
     pub(crate) fn extend(&self, epoch: Epoch, sent_boot_ms: u64) {
+        if !self.is_valid() || self.epoch() != epoch {
+            self.inner.gaps.fetch_add(1, Ordering::AcqRel);
+        }
         self.inner.epoch.store(epoch.0, Ordering::Release);
         let usable = self.inner.length_ms.saturating_sub(self.inner.length_ms / 10);
         self.inner.valid_until_boot_ms.store(sent_boot_ms.saturating_add(usable), Ordering::Release);

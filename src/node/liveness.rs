@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Liveness {
+    /// Expected by the config and not seen yet.
+    Connecting,
     /// Beats as it should.
     Online,
     /// Late.
@@ -22,6 +24,7 @@ impl Liveness {
     /// The text in tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Connecting => "connecting",
             Self::Online => "online",
             Self::Suspect => "suspect",
             Self::Offline => "offline",
@@ -68,7 +71,7 @@ impl LivenessLimits {
         })
     }
 
-    /// The state of a node whose last beat is `age_ms` old.
+    /// The state of a node whose last beat is `age_ms` old: any but [`Liveness::Connecting`].
     pub fn judge(&self, age_ms: u64) -> Liveness {
         if age_ms < self.suspect_ms {
             Liveness::Online

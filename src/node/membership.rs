@@ -263,6 +263,7 @@ impl Membership {
             .arg(&control.kill_arg(KILL).bytes)
             .arg(&control.kill_arg(&kill_name(id)).bytes)
             .arg(&control.kill_arg(&drain_name(id)).bytes)
+            .arg(control.config_tail().as_slice())
             .arg(&arrived.iter().map(Player::as_str).collect::<Vec<_>>().join(" "))
     }
 

@@ -1,10 +1,12 @@
 //! Nodes: who is on duty, and what each one says of itself.
 //!
 //! Keys: `node:<id>` (the row, its TTL is the lease), `nodes:<role>` (rosters), `roles`, `epochs` (the last epoch given
-//! to an id), `control` (kill switch and drain entries), `held:<id>` (players whom the row's count does not include yet).
+//! to an id), `control` (kill switch, drain and config entries), `held:<id>` (players whom the row's count does not include
+//! yet).
 //!
 //! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
-//! - [`Control`]: the kill switch and drain entries, as last verified.
+//! - [`Control`]: the kill switch, drain and config entries, as last verified.
+//! - [`Switches`]: kill and drain of all nodes at one moment.
 //! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
 //! - [`Membership`]: join, beat, leave. [`Arrivals`]: who a beat counts for the first time.
 //! - [`Directory`]: this node's view of the others, and [`Liveness`], the judgement of a beat's age.
@@ -16,18 +18,22 @@
 mod arrivals;
 mod control;
 mod directory;
+mod expected;
 mod lease;
 mod liveness;
 mod membership;
 mod record;
 pub mod roster;
+mod snapshots;
+mod switches;
 mod view;
 
 pub use arrivals::{ARRIVALS_MAX, Arrivals};
-pub use control::{Control, ControlEntry, KILL, KillArg, drain_name, kill_name};
+pub use control::{CONFIG, Control, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, KillArg, drain_name, kill_name};
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};
 pub use membership::{BeatOutcome, Membership};
 pub use record::{Identity, Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
+pub use switches::Switches;
 pub use view::{DirectoryEvent, NodeView, ServiceRef, Snapshot};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::envelope::{AuditReason, Keyring, Kind, SCHEMA_VERSION_TEXT};
+use crate::envelope::{AuditReason, Keyring, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, Incarnation, NodeId, Region, Role, ServiceName};
 use crate::store::{Row, Trust};
@@ -293,15 +293,15 @@ impl NodeRecord {
             id: NodeId::new(id).ok()?,
             role: Role::new(role).ok()?,
             addr: addr.to_owned(),
-            epoch: Epoch(epoch.parse().ok()?),
+            epoch: Epoch(plain_number(epoch)?),
             incarnation: Incarnation::new(incarnation).ok()?,
-            seq: seq.parse().ok()?,
-            sent_at_ms: sent_at.parse().ok()?,
+            seq: plain_number(seq)?,
+            sent_at_ms: plain_number(sent_at)?,
             state: state.parse().ok()?,
             accepting: accepting == "1",
             kill: kill == "1",
-            players: players.parse().ok()?,
-            soft_cap: soft_cap.parse().ok()?,
+            players: plain_number(players)?,
+            soft_cap: plain_number(soft_cap)?,
             load: serde_json::from_str(load).ok()?,
             services: serde_json::from_str(services).ok()?,
             labels: serde_json::from_str(labels).ok()?,

@@ -1,14 +1,15 @@
 //! The view of the zone's nodes as a value: rows and times go in, states and events come out. No I/O, no clock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::ids::{Epoch, NodeId, Region, ServiceName};
 
+use super::expected::Expected;
 use super::liveness::{Liveness, LivenessLimits};
-use super::record::{NodeRecord, NodeState};
+use super::record::{Identity, NodeRecord, NodeState};
 
 /// What changed in the view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,7 +32,7 @@ pub enum DirectoryEvent {
         /// The node.
         node: NodeId,
     },
-    /// Silent for a lease's length, or left.
+    /// Silent for a lease's length, or left; or expected by the config and not seen for as long.
     Offline {
         /// The node.
         node: NodeId,
@@ -60,18 +61,19 @@ pub enum DirectoryEvent {
 /// One node of the view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeView {
-    /// Its last row.
+    /// Its last row. Of a node that is only expected: its id, role and address, epoch 0, and nothing else.
     pub record: Arc<NodeRecord>,
     /// The judgement of its age.
     pub liveness: Liveness,
-    /// Age of its last beat in ms, as of the view's last contact with the store.
+    /// Age of its last beat in ms, as of the view's last contact with the store; for how long it has been waited for where
+    /// it is only expected.
     pub age_ms: u64,
 }
 
 /// All nodes of the view at one moment, ordered by id.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The nodes, those that left or were removed not among them.
+    /// The nodes; those that left or were removed are not among them, but where the config expects them.
     pub nodes: Vec<NodeView>,
     /// The store time the ages are judged at.
     pub as_of_ms: u64,
@@ -105,16 +107,24 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct View {
     limits: LivenessLimits,
-    entries: HashMap<NodeId, Entry>,
+    /// In the order of snapshots, so that making one sorts nothing.
+    entries: BTreeMap<NodeId, Entry>,
+    expected: Expected,
 }
 
 impl View {
     pub(super) fn new(limits: LivenessLimits) -> Self {
-        Self { limits, entries: HashMap::new() }
+        Self { limits, entries: BTreeMap::new(), expected: Expected::default() }
     }
 
     pub(super) fn get(&self, id: &NodeId) -> Option<&Arc<NodeRecord>> {
         self.entries.get(id).map(|entry| &entry.record)
+    }
+
+    /// Expects these nodes and no others.
+    pub(super) fn expect(&mut self, peers: impl IntoIterator<Item = Identity>) {
+        self.expected.set(peers);
+        self.entries.keys().for_each(|id| self.expected.seen(id));
     }
 
     /// Takes in a verified row; older ones than the one known change nothing.
@@ -128,6 +138,7 @@ impl View {
                 // Only a beat that somebody kept and published again is that old.
                 return None;
             }
+            self.expected.seen(&node);
             self.entries.insert(
                 node.clone(),
                 Entry { record: Arc::new(record), liveness, left: false, heard_floor_ms: 0, removed_at_ms: None },
@@ -185,6 +196,7 @@ impl View {
         for entry in self.entries.values_mut().filter(|entry| entry.liveness < Liveness::Offline && !entry.left) {
             entry.heard_floor_ms = now_ms;
         }
+        self.expected.forgive(now_ms);
     }
 
     fn age_ms(entry: &Entry, now_ms: u64) -> u64 {
@@ -193,8 +205,8 @@ impl View {
 
     /// Judges all ages anew as of `now_ms`. Ids that were removed are remembered for one more removed age.
     pub(super) fn age(&mut self, now_ms: u64) -> Vec<DirectoryEvent> {
-        let mut events = Vec::new();
         let limits = self.limits;
+        let mut events = self.expected.age(now_ms, limits.offline_ms);
         self.entries.retain(|node, entry| {
             if let Some(removed_at) = entry.removed_at_ms {
                 return now_ms.saturating_sub(removed_at) < limits.removed_ms;
@@ -207,6 +219,8 @@ impl View {
             if was != liveness {
                 let node = node.clone();
                 match liveness {
+                    // No age is judged so.
+                    Liveness::Connecting => {}
                     Liveness::Online => events.push(DirectoryEvent::Back { node }),
                     Liveness::Suspect => events.push(DirectoryEvent::Suspect { node }),
                     Liveness::Offline => events.push(DirectoryEvent::Offline { node }),
@@ -233,7 +247,11 @@ impl View {
 
     /// One node, judged as of `now_ms`; `Removed` for an id that was removed not long ago.
     pub(super) fn look(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
-        let entry = self.entries.get(id)?;
+        let Some(entry) = self.entries.get(id) else { return self.expected.look(id, now_ms) };
+        Some(self.judged(entry, now_ms))
+    }
+
+    fn judged(&self, entry: &Entry, now_ms: u64) -> NodeView {
         let age_ms = Self::age_ms(entry, now_ms);
         let mut liveness = self.limits.judge(age_ms);
         if entry.removed_at_ms.is_some() {
@@ -241,18 +259,19 @@ impl View {
         } else if entry.left {
             liveness = liveness.max(Liveness::Offline);
         }
-        Some(NodeView { record: Arc::clone(&entry.record), liveness, age_ms })
+        NodeView { record: Arc::clone(&entry.record), liveness, age_ms }
     }
 
     pub(super) fn snapshot(&self, now_ms: u64, stale: bool) -> Snapshot {
-        let mut nodes: Vec<NodeView> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.removed_at_ms.is_none() && !entry.left)
-            .filter_map(|(id, _)| self.look(id, now_ms))
-            .filter(|view| view.liveness != Liveness::Removed)
-            .collect();
-        nodes.sort_unstable_by(|a, b| a.record.id.cmp(&b.record.id));
+        let there = self.entries.values().filter(|entry| entry.removed_at_ms.is_none() && !entry.left);
+        let judged = there.map(|entry| self.judged(entry, now_ms));
+        let mut nodes: Vec<NodeView> = judged.filter(|view| view.liveness != Liveness::Removed).collect();
+        if !self.expected.is_empty() {
+            let shown: HashSet<&NodeId> = nodes.iter().map(|view| &view.record.id).collect();
+            let expected: Vec<NodeView> = self.expected.others(now_ms, |id| shown.contains(id)).collect();
+            nodes.extend(expected);
+            nodes.sort_unstable_by(|a, b| a.record.id.cmp(&b.record.id));
+        }
         Snapshot { nodes, as_of_ms: now_ms, stale }
     }
 }
@@ -287,101 +306,4 @@ impl Snapshot {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::NodeState;
-    use super::*;
-    use crate::ids::{Incarnation, Role};
-
-    const LIMITS: LivenessLimits = LivenessLimits { suspect_ms: 250, offline_ms: 350, removed_ms: 1_500 };
-
-    fn beat(epoch: u64, seq: u64, sent_at_ms: u64) -> NodeRecord {
-        NodeRecord {
-            id: node(),
-            role: Role::proxy(),
-            addr: "a:1".to_owned(),
-            epoch: Epoch(epoch),
-            incarnation: Incarnation::new("one").expect("valid"),
-            seq,
-            sent_at_ms,
-            state: NodeState::Ready,
-            accepting: true,
-            kill: false,
-            players: 0,
-            soft_cap: 0,
-            load: super::super::Load::default(),
-            services: Vec::new(),
-            labels: BTreeMap::new(),
-        }
-    }
-
-    fn node() -> NodeId {
-        NodeId::new("p1").expect("valid")
-    }
-
-    fn online() -> View {
-        let mut view = View::new(LIMITS);
-        assert_eq!(
-            view.apply(beat(1, 1, 1_000), 1_000),
-            Some(DirectoryEvent::Joined { node: node(), epoch: Epoch(1) })
-        );
-        view
-    }
-
-    // NOD-9: an application that counts on `suspect` would never hear of it.
-    #[test]
-    fn nod_9_a_newer_beat_that_is_late_itself_is_no_news_but_its_age_is() {
-        let mut view = online();
-        assert_eq!(view.apply(beat(1, 2, 1_100), 1_400), None);
-        assert_eq!(view.age(1_400), [DirectoryEvent::Suspect { node: node() }]);
-        assert_eq!(view.apply(beat(1, 3, 1_200), 1_460), None);
-        assert_eq!(view.age(1_600), [DirectoryEvent::Offline { node: node() }]);
-        let restarted = DirectoryEvent::Restarted { node: node(), old: Epoch(1), new: Epoch(2) };
-        assert_eq!(view.apply(beat(2, 4, 1_300), 1_600), Some(restarted), "references to the old epoch are over");
-        assert_eq!(view.age(1_800), []);
-    }
-
-    // a goodbye is looked up while the node is back already.
-    #[test]
-    fn r_10_a_beat_heard_while_a_goodbye_is_looked_up_counts_for_more() {
-        let mut view = online();
-        let known = view.get(&node()).cloned().expect("known");
-        view.apply(beat(1, 2, 1_100), 1_100);
-        assert_eq!(view.leave(&known), None);
-        assert_eq!(view.look(&node(), 1_100).expect("known").liveness, Liveness::Online);
-        let known = view.get(&node()).cloned().expect("known");
-        assert_eq!(view.leave(&known), Some(DirectoryEvent::Offline { node: node() }));
-        assert_eq!(view.leave(&known), None, "told once");
-    }
-
-    // NOD-8: the view lives through an outage, and whoever was not offline before gets the time to beat again.
-    #[test]
-    fn nod_8_the_time_of_an_outage_counts_for_nobody() {
-        let mut view = online();
-        view.forgive(60_000);
-        assert_eq!(view.age(60_000), []);
-        assert_eq!(view.age(60_300), [DirectoryEvent::Suspect { node: node() }]);
-        assert_eq!(view.age(60_400), [DirectoryEvent::Offline { node: node() }]);
-        view.forgive(120_000);
-        assert_eq!(view.age(120_000), [DirectoryEvent::Removed { node: node() }], "not who was offline already");
-    }
-
-    // ENV-7: beats of removed nodes, kept and published again, would fill the memory of every observer.
-    #[test]
-    fn env_7_a_beat_of_the_removed_age_is_not_taken_in_and_a_removed_id_is_dropped() {
-        let mut view = View::new(LIMITS);
-        assert_eq!(view.apply(beat(1, 1, 1_000), 2_500), None);
-        assert!(view.get(&node()).is_none());
-
-        let mut view = online();
-        assert_eq!(view.age(2_500), [DirectoryEvent::Removed { node: node() }]);
-        let known = view.get(&node()).cloned().expect("remembered");
-        assert_eq!(view.leave(&known), None);
-        assert_eq!(view.look(&node(), 2_600).expect("remembered").liveness, Liveness::Removed);
-        assert!(view.snapshot(2_600, false).nodes.is_empty());
-        let back = DirectoryEvent::Joined { node: node(), epoch: Epoch(1) };
-        assert_eq!(view.apply(beat(1, 9, 2_700), 2_700), Some(back));
-        assert_eq!(view.age(4_200), [DirectoryEvent::Removed { node: node() }]);
-        assert_eq!(view.age(5_700), []);
-        assert!(view.get(&node()).is_none());
-    }
-}
+mod tests;

@@ -1,10 +1,16 @@
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::ids::{NodeId, Region};
-use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot};
+use crate::node::NodeRecord;
+
+use super::candidates::Candidates;
+use super::row::Row;
+
+/// Backends that were left out and are named in a [`Ranking`]; the others are only counted.
+pub const NAMED_MAX: usize = 16;
 
 /// What a request wants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,17 +21,37 @@ pub struct Ask {
     pub region: Option<Region>,
     /// A backend that has this world loaded.
     pub world: Option<String>,
+    /// Rather a backend that serves this region, by the weight of the metric with the source `stickyRegion`.
+    pub prefer: Option<Region>,
 }
 
-/// What is known of a node besides its row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// A kill switch is on for it.
-    pub killed: bool,
-    /// An operator drains it.
-    pub draining: bool,
-    /// It refused or did not answer a moment ago.
-    pub cooling: bool,
+impl Ask {
+    /// True where any backend and any region will do.
+    pub fn is_bare(&self) -> bool {
+        self.server.is_none() && self.region.is_none() && self.world.is_none()
+    }
+}
+
+/// What one choice is made for and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// What is wanted.
+    pub ask: &'a Ask,
+    /// What makes one backend better than another.
+    pub order: Order,
+    /// Age of a backend's last beat from which it is not picked.
+    pub stale_after_ms: u64,
+    /// Now, on the clock of the candidates.
+    pub now_ms: u64,
+}
+
+/// What makes one backend better than another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The lowest score (SEL-1), ties by node id.
+    Score,
+    /// The most kept places in one region (SEL-6), ties by node id, then region. Who publishes no count is left out.
+    MostKept,
 }
 
 /// Why a node was left out.
@@ -46,7 +72,7 @@ pub enum Exclusion {
     Draining,
     /// It refused or did not answer a moment ago.
     Cooling,
-    /// It does not serve the region, or for a bare request publishes no kept counts.
+    /// It does not serve the region, or publishes no kept counts to choose by.
     NoRegion,
     /// It has not loaded the world.
     NoWorld,
@@ -57,213 +83,166 @@ pub enum Exclusion {
 pub struct Pick {
     /// Its row in the snapshot.
     pub node: Arc<NodeRecord>,
-    /// The region to ask for.
+    /// The region to ask for; `None` leaves it to the backend.
     pub region: Option<Region>,
 }
 
-/// Backends in the order to ask them, and why the others are not among them.
+/// Backends in the order to ask them, and why others are not among them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ranking {
-    /// Best first.
+    /// Best first, no more than were asked for.
     pub picks: Vec<Pick>,
-    /// Left out, by id.
+    /// Backends that were left out, the first [`NAMED_MAX`] of them.
     pub excluded: Vec<(NodeId, Exclusion)>,
+    /// How many were left out.
+    pub left_out: usize,
 }
 
-/// Orders the backends of a snapshot for a request that `own` makes.
+/// The `most` best backends for a request.
 ///
-/// A bare request goes to the backend and region with the most kept places; ties by node id, then region. A request for
-/// a region goes by that region's kept places; backends that publish none come last. A named backend is never replaced
-/// by another one. Nodes of the roles `proxy`, `link` and `service` are never picked, nor is `own`.
-pub fn rank(
-    snapshot: &Snapshot,
-    ask: &Ask,
-    own: &NodeId,
-    stale_after_ms: u64,
-    standing: impl Fn(&NodeId) -> Standing,
-) -> Ranking {
-    let mut ranking = Ranking::default();
-    let mut ranked: Vec<(Reverse<Option<u64>>, Pick)> = Vec::new();
-    for view in snapshot.nodes.iter().filter(|view| is_candidate(view, ask, own)) {
-        let id = &view.record.id;
-        match check(view, ask, stale_after_ms, standing(id)) {
-            Ok((kept, region)) => {
-                ranked.push((Reverse(kept), Pick { node: Arc::clone(&view.record), region }));
-            }
-            Err(exclusion) => ranking.excluded.push((id.clone(), exclusion)),
-        }
+/// Filters first (SEL-4), then the order of the scene. A named backend is never replaced by another one. Nodes of the roles
+/// `proxy`, `lobby`, `link` and `service` are never picked, nor is the chooser. The same table and scene give the same
+/// ranking. Nothing is allocated for a single backend but for the `most` and the [`NAMED_MAX`] that the answer names.
+pub fn rank(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+    match scene.order {
+        Order::Score => by_score(table, scene, most),
+        Order::MostKept => by_kept(table, scene, most),
     }
-    // The snapshot is ordered by id and the sort is stable, so ties stay in that order.
-    ranked.sort_by_key(|(kept, _)| *kept);
-    ranking.picks = ranked.into_iter().map(|(_, pick)| pick).collect();
+}
+
+fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+    let (costs, ask) = (&table.costs, scene.ask);
+    let mut passing: Vec<&Row> = Vec::with_capacity(table.rows.len());
+    let mut highest = 0.0_f64;
+    let region = ask.region.as_ref().map(|region| table.regions.serving(region));
+    let mut ranking = filter(table, scene, |row| {
+        if region.is_some_and(|region| !region.is_served_by(row)) {
+            return Err(Exclusion::NoRegion);
+        }
+        highest = highest.max(row.known.picks);
+        passing.push(row);
+        Ok(())
+    });
+    let factor = table.decay.factor(scene.now_ms);
+    let highest = highest * factor;
+    let unpicked = costs.recent(0.0, highest);
+    let preferred = ask.prefer.as_ref().or(ask.region.as_ref()).map(|region| table.regions.serving(region));
+    let (indifferent, there, elsewhere) = (costs.sticky(None), costs.sticky(Some(true)), costs.sticky(Some(false)));
+    let sticky = |row: &Row| match preferred {
+        None => indifferent,
+        Some(region) if region.is_served_by(row) => there,
+        Some(_) => elsewhere,
+    };
+    let mut best = Best::new(most);
+    for row in passing {
+        let picks = row.known.picks;
+        let recent = if picks > 0.0 { costs.recent(picks * factor, highest) } else { unpicked };
+        best.offer(Score((row.published + row.far + sticky(row) + recent) / row.weight), row);
+    }
+    ranking.picks = best.into_picks(|_| ask.region.clone());
     ranking
 }
 
-fn is_candidate(view: &NodeView, ask: &Ask, own: &NodeId) -> bool {
-    let record = &view.record;
-    match &ask.server {
-        Some(server) => record.id == *server,
-        None => record.id != *own && !matches!(record.role.as_str(), "proxy" | "link" | "service"),
-    }
+fn by_kept(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+    let mut best = Best::new(most);
+    let mut ranking = filter(table, scene, |row| {
+        best.offer(Reverse(row.kept.ok_or(Exclusion::NoRegion)?), row);
+        Ok(())
+    });
+    ranking.picks = best.into_picks(|row| row.most_kept().cloned());
+    ranking
 }
 
-/// The kept places and the region to ask for, or why the node is left out.
-fn check(
-    view: &NodeView,
-    ask: &Ask,
-    stale_after_ms: u64,
-    standing: Standing,
-) -> Result<(Option<u64>, Option<Region>), Exclusion> {
-    let record = &view.record;
-    if view.liveness != Liveness::Online {
+/// Shows `take` every backend that passes the filters, in the order of ids; it may leave one out itself.
+fn filter<'a>(
+    table: &'a Candidates,
+    scene: &Scene<'_>,
+    mut take: impl FnMut(&'a Row) -> Result<(), Exclusion>,
+) -> Ranking {
+    let mut ranking = Ranking::default();
+    let is_wanted = |row: &&Row| match &scene.ask.server {
+        Some(server) => row.node.id == *server,
+        None => row.is_backend,
+    };
+    for row in table.rows.iter().filter(is_wanted) {
+        if let Err(exclusion) = check(row, scene).and_then(|()| take(row)) {
+            ranking.left_out += 1;
+            if ranking.excluded.len() < NAMED_MAX {
+                ranking.excluded.push((row.node.id.clone(), exclusion));
+            }
+        }
+    }
+    ranking
+}
+
+/// The filters of SEL-4 but for the region.
+fn check(row: &Row, scene: &Scene<'_>) -> Result<(), Exclusion> {
+    if !row.is_online {
         return Err(Exclusion::Suspect);
     }
-    if view.age_ms >= stale_after_ms {
+    if row.age_ms >= scene.stale_after_ms {
         return Err(Exclusion::Stale);
     }
-    if standing.killed || record.kill {
+    if row.is_killed || row.obeys_kill {
         return Err(Exclusion::Killed);
     }
-    if standing.draining {
+    if row.is_draining {
         return Err(Exclusion::Draining);
     }
-    if !matches!(record.state, NodeState::Ready | NodeState::Degraded) {
+    if !row.is_ready {
         return Err(Exclusion::NotReady);
     }
-    if !record.accepting {
+    if !row.is_accepting {
         return Err(Exclusion::NotAccepting);
     }
-    if standing.cooling {
+    if row.known.cooling_until_ms > scene.now_ms {
         return Err(Exclusion::Cooling);
     }
-    if ask.world.as_ref().is_some_and(|world| !record.load.worlds.contains(world)) {
+    if scene.ask.world.as_ref().is_some_and(|world| !row.node.load.worlds.contains(world)) {
         return Err(Exclusion::NoWorld);
     }
-    match (&ask.region, &ask.server) {
-        (Some(region), _) => {
-            let kept = record.kept(region).ok_or(Exclusion::NoRegion)?;
-            Ok((kept, Some(region.clone())))
-        }
-        // A named backend without a named region chooses the region itself.
-        (None, Some(_)) => Ok((None, None)),
-        (None, None) => {
-            let counted = record.load.regions.iter().filter_map(|(region, kept)| Some(((*kept)?, region)));
-            // The last of equal maxima wins, so walk backwards to end at the first region by name.
-            let most = counted.rev().max_by_key(|(kept, _)| *kept).ok_or(Exclusion::NoRegion)?;
-            Ok((Some(most.0), Some(most.1.clone())))
-        }
+    Ok(())
+}
+
+/// A score as something that can be sorted; none is no number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Score(f64);
+
+impl Eq for Score {}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::{Epoch, Incarnation, Role};
-    use crate::node::Load;
-    use std::collections::BTreeMap;
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
 
-    fn id(text: &str) -> NodeId {
-        NodeId::new(text).expect("valid")
+/// The best few of many that come in the order of their ids: of those that are alike the first stays before the others.
+struct Best<'a, K> {
+    most: usize,
+    rows: Vec<(K, &'a Row)>,
+}
+
+impl<'a, K: Ord> Best<'a, K> {
+    fn new(most: usize) -> Self {
+        Self { most, rows: Vec::with_capacity(most.saturating_add(1)) }
     }
 
-    fn region(text: &str) -> Region {
-        Region::new(text).expect("valid")
-    }
-
-    fn view(name: &str, regions: &[(&str, Option<u64>)]) -> NodeView {
-        let load = Load {
-            regions: regions.iter().map(|(name, kept)| (region(name), *kept)).collect(),
-            worlds: vec!["w".to_owned()],
-            ..Load::default()
-        };
-        let record = NodeRecord {
-            id: id(name),
-            role: Role::backend(),
-            addr: "h:1".to_owned(),
-            epoch: Epoch(1),
-            incarnation: Incarnation::new("i").expect("valid"),
-            seq: 1,
-            sent_at_ms: 0,
-            state: NodeState::Ready,
-            accepting: true,
-            kill: false,
-            players: 0,
-            soft_cap: 0,
-            load,
-            services: Vec::new(),
-            labels: BTreeMap::new(),
-        };
-        NodeView { record: Arc::new(record), liveness: Liveness::Online, age_ms: 0 }
-    }
-
-    fn edit(mut view: NodeView, change: impl FnOnce(&mut NodeRecord)) -> NodeView {
-        let mut record = (*view.record).clone();
-        change(&mut record);
-        view.record = Arc::new(record);
-        view
-    }
-
-    fn order(nodes: Vec<NodeView>, ask: &Ask) -> Vec<String> {
-        let mut snapshot = Snapshot { nodes, as_of_ms: 0, stale: false };
-        snapshot.nodes.sort_by(|a, b| a.record.id.cmp(&b.record.id));
-        let ranking = rank(&snapshot, ask, &id("own"), 3_000, |_| Standing::default());
-        let name =
-            |pick: &Pick| format!("{}:{}", pick.node.id, pick.region.as_ref().map_or("-", |region| region.as_str()));
-        ranking.picks.iter().map(name).collect()
-    }
-
-    #[test]
-    fn sel_6_a_bare_request_goes_to_the_most_kept_places_ties_by_id_then_region() {
-        let nodes = vec![
-            view("b2", &[("x", Some(5)), ("a", Some(9))]),
-            view("b1", &[("z", Some(9)), ("y", Some(9))]),
-            view("b3", &[("x", Some(10))]),
-            view("b0", &[("x", None)]),
-            view("own", &[("x", Some(99))]),
-        ];
-        assert_eq!(order(nodes, &Ask::default()), ["b3:x", "b1:y", "b2:a"]);
-        assert!(order(vec![view("b0", &[])], &Ask::default()).is_empty(), "none is none");
-    }
-
-    #[test]
-    fn sel_6_a_named_server_is_never_answered_by_another() {
-        let nodes = || vec![view("b1", &[("x", Some(1))]), view("b2", &[("x", Some(9)), ("y", None)])];
-        let ask =
-            |server: &str, name: Option<&str>| Ask { server: Some(id(server)), region: name.map(region), world: None };
-        assert_eq!(order(nodes(), &ask("b1", Some("x"))), ["b1:x"]);
-        assert_eq!(order(nodes(), &ask("b2", Some("y"))), ["b2:y"], "without a count it is reached by name");
-        assert_eq!(order(nodes(), &ask("b1", None)), ["b1:-"]);
-        assert!(order(nodes(), &ask("b1", Some("y"))).is_empty());
-        assert!(order(nodes(), &ask("b9", None)).is_empty());
-        let by_region = Ask { region: Some(region("y")), ..Ask::default() };
-        assert_eq!(order(nodes(), &by_region), ["b2:y"]);
-    }
-
-    #[test]
-    fn sel_4_each_filter_leaves_out_and_says_why() {
-        let base = || view("b1", &[("x", Some(1))]);
-        let late = |liveness, age_ms| NodeView { liveness, age_ms, ..base() };
-        let cases = [
-            (late(Liveness::Suspect, 2_600), Standing::default(), Exclusion::Suspect),
-            (late(Liveness::Offline, 4_000), Standing::default(), Exclusion::Suspect),
-            (late(Liveness::Online, 3_000), Standing::default(), Exclusion::Stale),
-            (edit(base(), |r| r.accepting = false), Standing::default(), Exclusion::NotAccepting),
-            (edit(base(), |r| r.state = NodeState::Starting), Standing::default(), Exclusion::NotReady),
-            (edit(base(), |r| r.state = NodeState::ShuttingDown), Standing::default(), Exclusion::NotReady),
-            (edit(base(), |r| r.kill = true), Standing::default(), Exclusion::Killed),
-            (base(), Standing { killed: true, ..Standing::default() }, Exclusion::Killed),
-            (base(), Standing { draining: true, ..Standing::default() }, Exclusion::Draining),
-            (base(), Standing { cooling: true, ..Standing::default() }, Exclusion::Cooling),
-        ];
-        for (node, standing, want) in cases {
-            let snapshot = Snapshot { nodes: vec![node], as_of_ms: 0, stale: false };
-            let ranking = rank(&snapshot, &Ask::default(), &id("own"), 3_000, |_| standing);
-            assert!(ranking.picks.is_empty());
-            assert_eq!(ranking.excluded, [(id("b1"), want)]);
+    fn offer(&mut self, key: K, row: &'a Row) {
+        if self.rows.len() >= self.most && self.rows.last().is_none_or(|(worst, _)| *worst <= key) {
+            return;
         }
-        let snapshot = Snapshot { nodes: vec![base()], as_of_ms: 0, stale: false };
-        let lost = Ask { world: Some("nowhere".to_owned()), ..Ask::default() };
-        let ranking = rank(&snapshot, &lost, &id("own"), 3_000, |_| Standing::default());
-        assert_eq!(ranking.excluded, [(id("b1"), Exclusion::NoWorld)]);
+        let at = self.rows.partition_point(|(better, _)| *better <= key);
+        self.rows.insert(at, (key, row));
+        self.rows.truncate(self.most);
+    }
+
+    fn into_picks(self, region: impl Fn(&Row) -> Option<Region>) -> Vec<Pick> {
+        self.rows.into_iter().map(|(_, row)| Pick { node: Arc::clone(&row.node), region: region(row) }).collect()
     }
 }

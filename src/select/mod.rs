@@ -1,10 +1,28 @@
-//! Choosing a backend: pure functions of one snapshot of the directory. No I/O, no clock, no randomness of their own.
+//! Choosing a backend: pure functions of one moment. No I/O, no clock, no randomness of their own.
 //!
-//! [`rank`] filters the snapshot and orders what is left; a request walks that order until one backend gives it a place.
-//! [`Cooldowns`] remembers who refused or did not answer a moment ago.
+//! ```text
+//! score(b) = Σ weight × curve(normalise(metric(b))) ÷ weight of b        lowest wins, ties by node id (SEL-1)
+//! ```
+//!
+//! - [`MetricSource`]: where a value comes from. [`Rule`]: how it is normalised, bent and weighed. [`Curve`]: the bends.
+//! - [`Candidates`]: a snapshot made ready for many choices, with what a proxy knows itself: cooldowns, recent picks,
+//!   round trips. What a heartbeat says is scored once, when it comes.
+//! - [`rank`]: filters the candidates (SEL-4) and puts what is left in order, by score or by the most kept places (SEL-6).
+//!   A request walks that order until one backend gives it a place.
+//!
+//! `docs/load-balancing.md` has the curves drawn.
 
+mod candidates;
 mod choose;
-mod cooldown;
+mod curve;
+mod metric;
+mod picks;
+mod row;
+mod score;
 
-pub use choose::{Ask, Exclusion, Pick, Ranking, Standing, rank};
-pub use cooldown::Cooldowns;
+pub use candidates::{Candidates, Setting};
+pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, Ranking, Scene, rank};
+pub use curve::{Curve, K_BOUNDS, P_BOUNDS, THRESHOLD_BOUNDS};
+pub use metric::{MetricSource, Rule};
+pub use picks::decayed;
+pub use score::LOCALITY;

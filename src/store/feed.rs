@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Duration, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,8 @@ struct State {
     contact_boot_ms: AtomicU64,
     gaps: AtomicU64,
     dropped: AtomicBool,
+    /// How the last session began or ended: `None` while it stands.
+    trouble: watch::Sender<Option<Error>>,
 }
 
 impl State {
@@ -89,6 +91,23 @@ impl Feed {
         self.state.gaps.load(Ordering::Acquire)
     }
 
+    /// Waits for a subscription that stands. Errors as soon as a try fails, also where it failed before this was called;
+    /// the feed tries again meanwhile. Cancel safe.
+    pub async fn subscribed(&self) -> Result<()> {
+        let mut trouble = self.state.trouble.subscribe();
+        loop {
+            if self.is_live() {
+                return Ok(());
+            }
+            if let Some(error) = trouble.borrow_and_update().clone() {
+                return Err(error);
+            }
+            if trouble.changed().await.is_err() {
+                return Err(Error::ShuttingDown);
+            }
+        }
+    }
+
     /// Subscribes to `channels` and keeps it so until `stop` is cancelled.
     pub async fn run(
         &self,
@@ -106,6 +125,7 @@ impl Feed {
                     let was_live = self.state.live.swap(false, Ordering::AcqRel);
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "subscription lost");
+                        self.state.trouble.send_replace(Some(error));
                     }
                     metrics::counter!("maitred_feed_reconnects_total").increment(1);
                     if was_live {
@@ -147,6 +167,7 @@ impl Feed {
         self.state.dropped.store(false, Ordering::Release);
         self.state.missed();
         self.state.live.store(true, Ordering::Release);
+        self.state.trouble.send_replace(None);
         if sink.send(FeedItem::Gap).await.is_err() {
             return Ok(());
         }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::ids::{LineName, NodeId, Player, Role, Zone};
+use crate::ids::{LineName, NodeId, ObjectKey, Player, Role, Zone};
 
 /// Every key and channel of one zone. All of them carry the hash tag `{zone}`, so that a script may join any of them.
 #[derive(Debug, Clone)]
@@ -63,6 +63,11 @@ impl Keys {
     /// `control`: hash, kill switch, drain and pushed config.
     pub fn control(&self) -> Key<'_> {
         self.key("control", "")
+    }
+
+    /// `picks`: hash, recent picks of all proxies, a backend.
+    pub fn picks(&self) -> Key<'_> {
+        self.key("picks", "")
     }
 
     /// `token:<player>`: hash, the player's reservation.
@@ -128,6 +133,31 @@ impl Keys {
     /// `events:line`: channel of what happens in lines.
     pub fn line_events(&self) -> Key<'_> {
         self.key("events:line", "")
+    }
+
+    /// `limit:<name>:<player>`: hash, what a player owes a limit. `subject` is `<name>:<player>`.
+    pub fn limit<'a>(&'a self, subject: &'a str) -> Key<'a> {
+        self.key("limit:", subject)
+    }
+
+    /// `route:<kind>:<object>`: hash, who owns the object.
+    pub fn route<'a>(&'a self, object: &'a ObjectKey) -> Key<'a> {
+        self.key("route:", object.as_str())
+    }
+
+    /// `object:<kind>:<object>`: hash, the object's bytes in the built-in object store.
+    pub fn object<'a>(&'a self, object: &'a ObjectKey) -> Key<'a> {
+        self.key("object:", object.as_str())
+    }
+
+    /// `owned:<node>`: set, the objects that a node owns.
+    pub fn owned<'a>(&'a self, owner: &'a NodeId) -> Key<'a> {
+        self.key("owned:", owner.as_str())
+    }
+
+    /// `owned`: set, the nodes that have an `owned:` set.
+    pub fn owners(&self) -> Key<'_> {
+        self.key("owned", "")
     }
 
     /// `events:node`: channel of beats, leaves and removals.

@@ -105,6 +105,8 @@ scripts! {
     NODE_FORGET = "node/forget" answers ["FORGOTTEN", "NEED"];
     /// Replaces a control entry.
     CONTROL_PUT = "control/put" answers ["PUT", "CHANGED", "VERSION"];
+    /// Adds a proxy's picks to the recent picks of all.
+    SELECT_BUMP = "select/bump" answers ["BUMPED"];
     /// Writes a PENDING token.
     TOKEN_ISSUE = "token/issue" answers [
         "ISSUED", "TAKEN", "ENDED", "ATTEMPT", "CANCELLED", "LATE", "KILLED", "CONTROL", "NO_LEASE", "FENCED", "SKEW", "NEED"
@@ -154,6 +156,22 @@ scripts! {
         "DRAINED", "GONE", "AWAY", "EVICTED", "TAKEN", "CANCELLED", "ENDED", "KILLED", "CONTROL", "NO_LEASE", "FENCED",
         "SKEW", "NEED"
     ];
+    /// Charges an operation of a player against a limit.
+    LIMIT_TAKE = "limit/take" answers ["ALLOWED", "DENIED"];
+    /// Takes a charge back.
+    LIMIT_REFUND = "limit/refund" answers ["REFUNDED", "NONE"];
+    /// Makes a node the owner of an object.
+    ROUTE_ACQUIRE = "route/acquire" answers ["ACQUIRED", "OWNED", "VERSION", "NO_LEASE", "FENCED", "NEED"];
+    /// Sets the saved time of an owned object.
+    ROUTE_RENEW = "route/renew" answers ["RENEWED", "LOST", "NO_LEASE", "FENCED"];
+    /// Writes an owned object's bytes.
+    ROUTE_SAVE = "route/save" answers ["SAVED", "LOST", "CAS", "NO_LEASE", "FENCED"];
+    /// Gives an owned object up.
+    ROUTE_RELEASE = "route/release" answers ["RELEASED", "LOST", "VERSION"];
+    /// Makes another node the owner of an owned object.
+    ROUTE_TRANSFER = "route/transfer" answers ["MOVED", "LOST", "TARGET_GONE", "VERSION"];
+    /// Frees the routes of an owner long gone, heals its index.
+    ROUTE_SWEEP = "route/sweep" answers ["SWEPT"];
 }
 
 /// Compares every script with its pin; the first mismatch is the error.

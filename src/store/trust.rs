@@ -39,20 +39,32 @@ impl Trust {
     pub fn row<'a>(&self, kind: Kind, row: &'a Row, key: &str) -> Result<Vec<&'a str>> {
         let names = kind.fields();
         if names.last() == Some(&"v") {
-            let version = row.text("v");
-            if version != SCHEMA_VERSION_TEXT && !version.is_empty() {
-                self.audit.drop(AuditReason::SchemaVersion, key, key);
-                return Err(Error::SchemaVersion {
-                    what: key.to_owned(),
-                    version: version.chars().take(20).collect(),
-                    known: SCHEMA_VERSION,
-                });
-            }
+            self.check_version(row, key)?;
         }
         let fields: Vec<&str> = names.iter().map(|name| row.text(name)).collect();
         match self.keyring.verify(kind, &fields, row.text("sig")) {
+            // A member that signed no version wrote a row of none of ours.
+            Ok(()) if fields.last() == Some(&"") && names.last() == Some(&"v") => Err(self.other_version("", key)),
             Ok(()) => Ok(fields),
             Err(failure) => Err(self.refuse(AuditReason::from(failure), key, key)),
+        }
+    }
+
+    /// Refuses a row of a schema version that this build does not know; one without a version is left to the signature.
+    pub(crate) fn check_version(&self, row: &Row, key: &str) -> Result<()> {
+        let version = row.text("v");
+        if version == SCHEMA_VERSION_TEXT || version.is_empty() {
+            return Ok(());
+        }
+        Err(self.other_version(version, key))
+    }
+
+    fn other_version(&self, version: &str, key: &str) -> Error {
+        self.audit.drop(AuditReason::SchemaVersion, key, key);
+        Error::SchemaVersion {
+            what: key.to_owned(),
+            version: version.chars().take(20).collect(),
+            known: SCHEMA_VERSION,
         }
     }
 

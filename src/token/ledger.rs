@@ -341,6 +341,24 @@ impl<P> Ledger<P> {
             .count()
     }
 
+    /// Places that were neither handed over nor given back.
+    pub fn places(&self) -> usize {
+        self.entries.values().filter(|entry| entry.place.is_some()).count()
+    }
+
+    /// Places whose outcome is still not known although their token's time was over at `now_ms`, for a process that
+    /// redeems no more: nobody can use those tokens.
+    pub fn abandon(&mut self, now_ms: u64) -> Vec<(TokenId, P)> {
+        let open = [LedgerState::Issuing, LedgerState::Consuming];
+        let over: Vec<TokenId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| !entry.busy && now_ms >= entry.expires_at_ms)
+            .map(|(id, _)| id.clone())
+            .collect();
+        over.into_iter().filter_map(|id| Some((id.clone(), self.give_back(&id, &open)?))).collect()
+    }
+
     /// Takes every place that is held, for a shutdown.
     pub fn give_up(&mut self) -> Vec<(TokenId, Player, Epoch, P)> {
         let held: Vec<(TokenId, Player, Epoch)> = self

@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
+use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::store::{Row, Trust};
@@ -203,16 +203,21 @@ impl TokenRow {
         let &[id, player, server, epoch, request, attempt, payload, issued, expires, _version] = fields else {
             return None;
         };
+        let raw = RawValue::from_string(payload.to_owned()).ok()?;
+        // Blanks around it are cut off there, and what is left was not signed.
+        if raw.get() != payload {
+            return None;
+        }
         Some(Token {
             id: TokenId::new(id).ok()?,
             player: Player::new(player).ok()?,
             server: NodeId::new(server).ok()?,
-            server_epoch: Epoch(epoch.parse().ok()?),
+            server_epoch: Epoch(plain_number(epoch)?),
             request: RequestId::new(request).ok()?,
-            attempt: attempt.parse().ok()?,
-            payload: RawValue::from_string(payload.to_owned()).ok()?,
-            issued_at_ms: issued.parse().ok()?,
-            expires_at_ms: expires.parse().ok()?,
+            attempt: plain_number(attempt)?,
+            payload: raw,
+            issued_at_ms: plain_number(issued)?,
+            expires_at_ms: plain_number(expires)?,
             sig: sig.to_owned(),
         })
     }
@@ -229,8 +234,8 @@ impl TokenRow {
         let claim = || {
             Some(Claim {
                 claimant: NodeId::new(claimant).ok()?,
-                claimant_epoch: Epoch(epoch.parse().ok()?),
-                claimed_at_ms: field("claimed_at")?.parse().ok()?,
+                claimant_epoch: Epoch(plain_number(epoch)?),
+                claimed_at_ms: plain_number(field("claimed_at")?)?,
                 claim_op: OperationId::new(op).ok()?,
             })
         };

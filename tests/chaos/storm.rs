@@ -1,6 +1,7 @@
-//! The faults: signals to processes, and what their wires lose.
+//! The faults: signals to the processes and to the store itself, and what the wires lose.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use maitred::store::scripts;
@@ -18,6 +19,7 @@ pub async fn rage(world: &Arc<World>, seed: u64, length: Duration) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut store = world.store.conn().await;
     let mut repairs = JoinSet::new();
+    let store_is_frozen = Arc::new(AtomicBool::new(false));
     let end = Instant::now() + length;
     while Instant::now() < end {
         sleep_until(end.min(Instant::now() + millis(&mut rng, 100, 600))).await;
@@ -53,6 +55,22 @@ pub async fn rage(world: &Arc<World>, seed: u64, length: Duration) {
                 world.record.count("SCRIPT FLUSH");
                 world.record.note("SCRIPT FLUSH");
                 let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut store).await.expect("SCRIPT FLUSH");
+            }
+            56..63 => {
+                let pause = millis(&mut rng, 500, 2_000);
+                // One after the other: the end of one would be the end of both.
+                if !store_is_frozen.swap(true, Ordering::SeqCst) {
+                    world.record.count("SIGSTOP of the store");
+                    world.record.note(&format!("the store SIGSTOP for {pause:?}"));
+                    world.store.sigstop();
+                    let (world, is_frozen) = (Arc::clone(world), Arc::clone(&store_is_frozen));
+                    repairs.spawn(async move {
+                        sleep(pause).await;
+                        world.store.sigcont();
+                        world.record.note("the store SIGCONT");
+                        is_frozen.store(false, Ordering::SeqCst);
+                    });
+                }
             }
             _ => break_wire(world, &mut rng, &mut repairs),
         }

@@ -32,8 +32,8 @@ async fn nod_14_nodes_are_shown_with_what_they_publish() {
     let ran = scene.run(&["nodes"]).code(0);
     let cells = ran.cells("b1");
     assert_eq!(cells[1..4], ["backend", "b1.example:25565", "online"], "{cells:?}");
-    assert_eq!(cells[5..11], ["ready", "42/100", "-", "arena:3 lobby", "places", "7.1"], "{cells:?}");
-    assert_eq!(cells[11], owner.epoch.to_string());
+    assert_eq!(cells[5..12], ["ready", "42/100", "-", "file", "arena:3 lobby", "places", "7.1"], "{cells:?}");
+    assert_eq!(cells[12], owner.epoch.to_string());
     assert_eq!(ran.cells("p1")[1], "proxy");
     ran.shows(&["zone eu: 2 nodes, 2 online; 42 players on backends with room for 100"]);
 
@@ -123,7 +123,8 @@ async fn r_32_kill_and_drain_show_and_forged_entries_are_counted() {
     put(&drain_name(&b2)).await;
     let ran = scene.run(&["nodes"]).code(0);
     assert_eq!(ran.cells("b1")[7], "kill not heard yet");
-    assert_eq!(ran.cells("b2")[7], "drain, not accepting");
+    let flags = ran.cells("b2").swap_remove(7);
+    assert!(flags.starts_with("drained by alice ") && flags.ends_with(" ago, not heard yet, not accepting"), "{flags}");
     assert_eq!(ran.cells("p1")[7], "-", "nobody asks a proxy for places");
 
     put(KILL).await;
@@ -135,6 +136,45 @@ async fn r_32_kill_and_drain_show_and_forged_entries_are_counted() {
     assert_eq!((&told["nodes"][1]["draining"], &told["control_not_believed"]), (&json!(true), &json!(1)));
 }
 
+// NOD-13: what an operator types, and reads.
+#[tokio::test]
+async fn nod_13_drain_undrain_and_status_say_what_is_in_force() {
+    let scene = Scene::new().await;
+    scene.run(&["drain", "--status"]).code(0).shows(&["no node is drained"]);
+    // Also before the node ever joined.
+    scene.run(&["drain", "b1", "--by", "olga"]).code(0).shows(&["drain of b1: on (version "]);
+    assert_eq!(scene.run(&["drain", "--status"]).code(0).cells("b1")[1], "olga");
+    scene.run(&["drain", "b2", "--status"]).code(0).shows(&["b2 is not drained"]);
+    assert_eq!(scene.json(&["drain", "--status"])["drains"][0]["node"], "b1", "asking changes nothing");
+    scene.by_hand(&["HSET", "maitred:{eu}:control", "drain:b2", "{\"value\":\"on\"}"]).await;
+    let told = scene.json(&["drain", "--status"]);
+    assert_eq!((told["drains"].as_array().map(Vec::len), &told["not_believed"]), (Some(1), &json!(1)), "R-32");
+    let lifted = scene.json(&["undrain", "b1"]);
+    assert_eq!((&lifted["draining"], &lifted["by"]), (&json!(false), &json!("cli")));
+    assert_eq!(scene.json(&["drain", "--status"])["drains"], json!([]));
+    scene.run(&["drain"]).code(2);
+    scene.run(&["undrain", "a b"]).code(2);
+}
+
+// NOD-12: an operator has to see what is missing, and not only what is there.
+#[tokio::test]
+async fn nod_12_nodes_that_the_config_expects_show_as_connecting_or_offline() {
+    let peers =
+        "peers: { b1: { addr: 'b1.example:1' }, b2: { addr: 'b2.example:1' }, p9: { role: proxy, addr: 'p9:1' } }";
+    let scene = Scene::with_config(peers, BookOptions::default()).await;
+    let (mut b1, _) = scene.join(backend("b1")).await;
+    let ran = scene.run(&["nodes"]).code(0).shows(&["zone eu: 1 node, 1 online, 2 expected and not there"]);
+    assert_eq!(ran.cells("b1")[3], "online", "the row wins");
+    assert_eq!(ran.cells("b2")[..4], ["b2", "backend", "b2.example:1", "connecting"]);
+    assert_eq!(ran.cells("p9")[3], "connecting");
+    b1.leave().await.expect("it leaves");
+    let ran = scene.run(&["nodes", "--role", "backend"]).code(0);
+    assert_eq!(ran.cells("b1")[3], "offline", "it was there");
+    assert!(!ran.out.contains("p9"), "{}", ran.out);
+    let ids = scene.json(&["nodes"])["peers"].as_array().expect("a list").len();
+    assert_eq!(ids, 3);
+}
+
 // A node's own texts must not steer the terminal of whoever looks at them.
 #[tokio::test]
 async fn cli_1_control_characters_in_a_row_are_shown_and_not_sent() {
@@ -143,7 +183,7 @@ async fn cli_1_control_characters_in_a_row_are_shown_and_not_sent() {
     record.labels = [("build".to_owned(), "\u{1b}[2J\u{9b}x\n".to_owned())].into();
     scene.join(record).await;
     let ran = scene.run(&["nodes"]).code(0);
-    assert_eq!(ran.cells("s1")[10], "\\u{1b}[2J\\u{9b}x\\n");
+    assert_eq!(ran.cells("s1")[11], "\\u{1b}[2J\\u{9b}x\\n");
 }
 
 #[tokio::test]

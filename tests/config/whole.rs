@@ -48,20 +48,33 @@ fn pol_1_texts_that_are_no_yaml_are_errors_with_their_place() {
 
 /// Path and comment of every value in the default text; a key without a comment of its own has that of its section.
 fn commented_keys(text: &str) -> Vec<(String, String)> {
-    let (mut keys, mut section, mut section_comment, mut comment) = (Vec::new(), "", String::new(), String::new());
+    let (mut keys, mut comment) = (Vec::new(), String::new());
+    // The sections that are open, each with its comment.
+    let mut open: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
-        if let Some(words) = line.trim_start().strip_prefix('#') {
+        let words = line.trim_start();
+        if let Some(words) = words.strip_prefix('#') {
             comment.push_str(words);
             continue;
         }
-        let own = std::mem::take(&mut comment);
-        let Some((name, value)) = line.split_once(':') else { continue };
+        let mut own = std::mem::take(&mut comment);
+        let Some((name, value)) = words.split_once(':') else { continue };
+        open.truncate((line.len() - words.len()) / 2);
+        let section = open.last();
+        let path = section.map_or(name.to_owned(), |(section, _)| format!("{section}.{name}"));
+        if let Some((section, _)) = section.filter(|(section, _)| Config::keys().any(|(key, _)| key == *section)) {
+            // Names of the file's own, below a key that is one mapping.
+            assert_eq!(keys.last().map(|(key, _): &(String, String)| key), Some(section));
+            continue;
+        }
+        if own.is_empty() {
+            own = section.map(|(_, comment)| comment.clone()).unwrap_or_default();
+        }
+        if !value.is_empty() || Config::keys().any(|(key, _)| key == path) {
+            keys.push((path.clone(), own.clone()));
+        }
         if value.is_empty() {
-            (section, section_comment) = (name, own);
-        } else if let Some(name) = name.strip_prefix("  ") {
-            keys.push((format!("{section}.{name}"), if own.is_empty() { section_comment.clone() } else { own }));
-        } else {
-            keys.push((name.to_owned(), own));
+            open.push((path, own));
         }
     }
     keys
@@ -93,9 +106,12 @@ fn pol_1_every_value_reaches_its_own_field() {
         directory: { refreshMs: 301, suspectMs: 302, offlineMs: 303, removedMs: 304 }\n\
         tokens: { ttlMs: 306, claimReanimateMs: 305, auditMs: 307, reapIntervalMs: 308, reapBatch: 9 }\n\
         dispatch: { maxRetries: 10, attemptTimeoutMs: 311, cooldownMs: 312, staleAfterMs: 313 }\n\
+        routing: { lobbyMode: true }\n\
+        selector: { recentPicks: { halflifeMs: 317, shared: true }, backends: { b1: { weight: 1.5 } }, metrics: \
+        { heap: { weight: 2.25 }, own: { source: tps5m, normalize: { min: 5, max: 20.5 }, invert: true } } }\n\
         messages: { maxBodyBytes: 314, maxConcurrent: 315, callTimeoutMs: 316 }\n\
-        triggers: { command: false, join: true, event: true, other: false }\n\
-        texts: { noCandidate: t1, refused: t2, killSwitch: t3, lost: t4, storeDown: t5 }\n";
+        triggers: { command: false, join: true, firstJoin: true, event: true, other: false }\n\
+        texts: { noCandidate: t1, refused: t2, notAllowed: t8, killSwitch: t3, lost: t4, storeDown: t5, limited: t6, draining: t7 }\n";
     let seen = format!("{:?}", Config::from_yaml(text).expect(text));
     for part in [
         "enabled: true, zone: \"eu\"",
@@ -106,9 +122,15 @@ fn pol_1_every_value_reaches_its_own_field() {
         "refresh_ms: 301, suspect_ms: 302, offline_ms: 303, removed_ms: 304",
         "ttl_ms: 306, claim_reanimate_ms: 305, audit_ms: 307, reap_interval_ms: 308, reap_batch: 9",
         "max_retries: 10, attempt_timeout_ms: 311, cooldown_ms: 312, stale_after_ms: 313",
+        "lobby_mode: true",
+        "halflife_ms: 317, shared: true",
+        "\"heap\": Rule { source: HeapUsedPerMax, weight: 2.25, min: 0.0, max: 1.0, invert: false, \
+         curve: Sigmoid { k: 10.0 } }",
+        "\"own\": Rule { source: Tps5m, weight: 1.0, min: 5.0, max: 20.5, invert: true, curve: Linear }",
+        "backends: {\"b1\": 1.5}",
         "max_body_bytes: 314, max_concurrent: 315, call_timeout_ms: 316",
-        "command: false, join: true, event: true, other: false",
-        "no_candidate: \"t1\", refused: \"t2\", kill_switch: \"t3\", lost: \"t4\", store_down: \"t5\"",
+        "command: false, join: true, first_join: true, event: true, other: false",
+        "no_candidate: \"t1\", refused: \"t2\", not_allowed: \"t8\", kill_switch: \"t3\", lost: \"t4\", store_down: \"t5\", limited: \"t6\", draining: \"t7\"",
     ] {
         assert!(seen.contains(part), "{part} is not in {seen}");
     }

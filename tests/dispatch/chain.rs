@@ -133,6 +133,43 @@ async fn sel_5_no_more_than_the_configured_retries_are_made_in_the_order_of_one_
 }
 
 #[tokio::test]
+async fn sel_5_backends_that_hang_rest_for_their_cooldown_and_the_chain_ends_inside_the_sum_of_its_timeouts() {
+    const ATTEMPT_MS: u64 = 400;
+    let store = TestStore::start();
+    let shelves: Vec<Shelf> = [60, 50, 40, 30, 20].map(|kept| Shelf::new(5, kept)).into();
+    let mut backends = Vec::new();
+    for (n, shelf) in shelves.iter().enumerate() {
+        backends.push(backend(config(&format!("b{n}"), "backend", &store.url()), shelf).await);
+        shelf.shut();
+    }
+    let mut setting = config("p1", "proxy", &store.url());
+    setting.dispatch.attempt_timeout_ms = ATTEMPT_MS;
+    setting.dispatch.max_retries = 2;
+    setting.dispatch.cooldown_ms = 60_000;
+    let p1 = proxy(setting).await;
+    sees(&p1, &backends.iter().collect::<Vec<_>>()).await;
+
+    let began = Instant::now();
+    let refusal = refused(&p1, Request::new(player("alice"))).await;
+    assert_eq!((refusal.reason, refusal.reason.message_key()), (Reason::Refused, "refused"));
+    // Three attempts, the cancel behind them, and the scheduling of a busy machine.
+    assert!(began.elapsed() < Duration::from_millis(3 * ATTEMPT_MS + 3_000), "{:?}", began.elapsed());
+    let asked = || shelves.iter().map(|shelf| shelf.asked().len()).collect::<Vec<_>>();
+    assert_eq!(asked(), [1, 1, 1, 0, 0]);
+
+    // Who hung is left alone, and nobody else is left.
+    assert_eq!(refused(&p1, Request::new(player("bob"))).await.reason, Reason::Refused);
+    assert_eq!(asked(), [1, 1, 1, 1, 1]);
+    let nobody = refused(&p1, Request::new(player("carol"))).await;
+    assert_eq!(nobody.reason, Reason::NoCandidate);
+    assert!((0..5).all(|n| nobody.detail.contains(&format!("b{n}: Cooling"))), "{}", nobody.detail);
+    shelves.iter().for_each(Shelf::open);
+    for shelf in &shelves {
+        shelf.all_home().await;
+    }
+}
+
+#[tokio::test]
 async fn sel_6_a_named_server_and_region_is_never_answered_by_another_server() {
     let store = TestStore::start();
     let (empty, roomy) = (Shelf::in_regions(0, 5, &["arena", "main"]), Shelf::in_regions(9, 9, &["arena", "main"]));

@@ -206,7 +206,7 @@ async fn nod_5_leaving_says_so_first_gives_everything_back_and_takes_row_and_ros
 // A release that nobody answers takes seconds: the places must not queue up behind it.
 #[tokio::test]
 async fn nod_5_leaving_without_the_store_brings_every_place_home_inside_its_time() {
-    let mut store = TestStore::start();
+    let store = TestStore::start();
     let shelf = Shelf::new(20, 9);
     let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;

@@ -49,7 +49,7 @@ async fn env_5_a_forged_token_moves_nobody() {
         fleet.write(&key_name, &row).await;
         match fleet.p1.take(&player(name)).await {
             Outcome::Refused(refusal) => assert_ne!(refusal.reason, Reason::KillSwitch, "{refusal:?}"),
-            Outcome::Transfer(transfer) => panic!("{reason:?}: {name} is sent to {}", transfer.addr),
+            other => panic!("{reason:?}: {name} is sent somewhere: {other:?}"),
         }
         dropped(fleet.p1.agent().trust(), &before, reason, &key_name).await;
     }
@@ -60,7 +60,7 @@ async fn env_5_a_forged_token_moves_nobody() {
     fleet.write("token:bob", &real).await;
     match fleet.p1.take(&player("bob")).await {
         Outcome::Transfer(transfer) => assert_eq!(transfer.addr, "b1.example:25565"),
-        Outcome::Refused(refusal) => panic!("{refusal:?}"),
+        other => panic!("{other:?}"),
     }
     lands(&fleet.b1, "bob").await;
     fleet.shelf.all_home().await;

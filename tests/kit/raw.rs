@@ -41,5 +41,5 @@ pub async fn beat(store: &Store, epoch: u64, incarnation: &str, seq: u64, player
         call = call.arg(arg);
     }
     call = call.arg("sig").arg(LONG_MS).arg(keys.node_events()).arg("row");
-    store.run(&call.arg("").arg("").arg("").arg("")).await.unwrap()
+    store.run(&call.arg("").arg("").arg("").arg("").arg("")).await.unwrap()
 }

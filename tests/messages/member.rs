@@ -1,5 +1,6 @@
 //! One member of a fleet in this process: it joins, beats, looks at the others and takes messages, over connections of
 //! its own.
+#![allow(dead_code, reason = "more than one test binary compiles it, and uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -163,6 +164,13 @@ impl Member {
             beating.abort();
             let _ = beating.await;
         }
+    }
+
+    /// Joins again after its row was lost, and beats as before.
+    pub async fn join_again(&mut self) {
+        let record = record(&self.id, &self.services);
+        self.membership.lock().await.join(record).await.expect("a place in the fleet");
+        self.beating = Some(tokio::spawn(beat(Arc::clone(&self.membership), self.id.clone(), self.services.clone())));
     }
 
     /// Nobody listens on its inbox any more. Its beats go on.

@@ -87,12 +87,12 @@ impl Node {
         Ready(&scripts::NODE_JOIN, keys, args)
     }
 
-    pub fn beat(&self, seq: u64, players: u64, control: [&str; 3]) -> Ready {
+    pub fn beat(&self, seq: u64, players: u64, control: [&str; 4]) -> Ready {
         self.beat_of(seq, players, control, "")
     }
 
     /// `arrivals` are those whom `players` includes for the first time.
-    pub fn beat_of(&self, seq: u64, players: u64, control: [&str; 3], arrivals: &str) -> Ready {
+    pub fn beat_of(&self, seq: u64, players: u64, control: [&str; 4], arrivals: &str) -> Ready {
         let keys = keys([
             format!("node:{}", self.id),
             format!("nodes:{}", self.role),
@@ -144,6 +144,11 @@ pub fn put(name: &str, entry: &str, version: u64, last: u64, read: &str) -> Read
     let mut args = texts([name, entry, &version.to_string(), &last.to_string(), read]);
     args.push(key("events:control"));
     Ready(&scripts::CONTROL_PUT, keys(["control".into()]), args)
+}
+
+pub fn bump(proxy: &str, op: &str, halflife_ms: u64, life_ms: u64, picks: &str, forgotten: &str) -> Ready {
+    let args = texts([proxy, op, &halflife_ms.to_string(), &life_ms.to_string(), picks, forgotten]);
+    Ready(&scripts::SELECT_BUMP, keys(["picks".into()]), args)
 }
 
 /// One wish for a place: what issue, claim and consume of one token share.
@@ -270,4 +275,18 @@ pub fn reap(server: &str, dry: bool, tokens: &[(&str, &str)]) -> Ready {
     args.push(if dry { "1" } else { "0" }.to_owned());
     args.extend(tokens.iter().flat_map(|(player, claimant)| [(*player).to_owned(), (*claimant).to_owned()]));
     Ready(&scripts::TOKEN_REAP, all, args)
+}
+
+fn limit_key() -> Vec<String> {
+    keys(["limit:command:alice".into()])
+}
+
+/// `interval_ms` is what one operation stands for.
+pub fn take(op: &str, interval_ms: u64, burst: u64) -> Ready {
+    let args = texts([op, &(interval_ms * 1_000).to_string(), &burst.to_string(), "75000"]);
+    Ready(&scripts::LIMIT_TAKE, limit_key(), args)
+}
+
+pub fn refund(op: &str, interval_ms: u64) -> Ready {
+    Ready(&scripts::LIMIT_REFUND, limit_key(), texts([op, &(interval_ms * 1_000).to_string()]))
 }

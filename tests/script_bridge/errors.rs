@@ -1,6 +1,6 @@
 //! STO-7: an error that ends a script leaves the store as it was.
 
-use super::calls::{Node, Ready, Token, cancel, forget, key, put, reap, remove};
+use super::calls::{Node, Ready, Token, bump, cancel, forget, key, put, reap, refund, remove, take};
 use super::queue;
 use super::twin::Twin;
 
@@ -27,11 +27,12 @@ fn writing_calls(now: u64) -> Vec<Case> {
     };
     vec![
         case(vec![], proxy.join(0, "", "proxy")),
-        case(joined(), proxy.beat(1, 3, ["", "", ""])),
+        case(joined(), proxy.beat(1, 3, [""; 4])),
         case(joined(), proxy.leave()),
         seeded(joined(), &[["ZADD", "nodes:proxy", "1000", "p9"]], remove("proxy", 0, &["p9"])),
         seeded(joined(), &[["HSET", "epochs", "p9", "1 1"]], forget(0, &["proxy", "backend"], &[("p9", "1 1")])),
         case(vec![], put("kill", "{}", now, 0, "")),
+        seeded(vec![], &[["HSET", "picks", "b9", "1 1"]], bump("p1", "op1", 10_000, 160_000, "b1=1", "b9")),
         case(joined(), token.issue(&[])),
         case(issued(), token.claim("p1", now, "c1")),
         case(claimed(), token.consume("u1")),
@@ -58,6 +59,8 @@ fn writing_calls(now: u64) -> Vec<Case> {
             &[["HSET", "token:alice", "expires_at", "1000"], ["ZADD", "due:b1", "1000", "alice"]],
             reap("b1", false, &[("alice", "p1")]),
         ),
+        case(vec![], take("op1", 60_000, 1)),
+        case(vec![take("op1", 60_000, 1)], refund("op1", 60_000)),
     ]
 }
 

@@ -238,7 +238,7 @@ fn sto_4_queue_arrived_and_redeem() {
     let b1 = Node { epoch, ..Node::new("b1", "backend", epoch) };
     twin.seed(["HSET", &key("node:b1"), "incarnation", "inc1"]);
     twin.seed(["ZADD", &key("held:b1"), "1000", "late", "9000000000000", "bob"]);
-    assert_eq!(b1.beat_of(1, 10, ["", "", ""], "alice carol").run(&mut twin)[0], "BEAT");
+    assert_eq!(b1.beat_of(1, 10, [""; 4], "alice carol").run(&mut twin)[0], "BEAT");
     assert_eq!(twin.look(["ZRANGE", &key("held:b1"), "0", "-1"]).texts(), Some(vec!["bob".to_owned()]));
 }
 

@@ -6,7 +6,7 @@ use super::calls::{LEASE_MS, Node, forget, key, put, remove, settle};
 use super::reply::Reply;
 use super::twin::Twin;
 
-const NO_CONTROL: [&str; 3] = ["", "", ""];
+const NO_CONTROL: [&str; 4] = [""; 4];
 
 fn exists(twin: &mut Twin, name: &str) -> bool {
     twin.look(["EXISTS", &key(name)]) == Reply::Int(1)
@@ -78,12 +78,17 @@ fn sto_4_node_beat() {
     twin.seed(["HSET", &key("control"), "drain:p1", "{entry}"]);
     let beat = node.beat(2, 3, NO_CONTROL).run(&mut twin);
     assert_eq!((beat[0].as_str(), beat[2].as_str()), ("BEAT", "1"), "NOD-13: there is a drain to read");
-    assert_eq!(node.beat(3, 3, ["", "", "{entry}"]).run(&mut twin)[2], "0");
+    assert_eq!(node.beat(3, 3, ["", "", "{entry}", ""]).run(&mut twin)[2], "0");
+    // POL-5: a config of 64 KiB is compared by its end, where the signature stands.
+    let (long, tail) = (format!("{{{}", "x".repeat(65_536)), format!("{}}}", "s".repeat(63)));
+    twin.seed(["HSET", &key("control"), "config", &format!("{long}{tail}")]);
+    assert_eq!(node.beat(4, 3, ["", "", "{entry}", ""]).run(&mut twin)[2], "1", "there is a config to read");
+    assert_eq!(node.beat(5, 3, ["", "", "{entry}", &tail]).run(&mut twin)[2], "0");
 
     let old = Node { epoch: now - 1, ..node.clone() };
-    assert_eq!(old.beat(4, 3, NO_CONTROL).run(&mut twin), ["FENCED", &now.to_string(), "10.0.0.1:25577"]);
+    assert_eq!(old.beat(6, 3, NO_CONTROL).run(&mut twin), ["FENCED", &now.to_string(), "10.0.0.1:25577"]);
     let twice = Node { incarnation: "inc2", ..node };
-    assert_eq!(twice.beat(4, 3, NO_CONTROL).run(&mut twin)[0], "FENCED", "R-7: the same number, another process");
+    assert_eq!(twice.beat(6, 3, NO_CONTROL).run(&mut twin)[0], "FENCED", "R-7: the same number, another process");
     twin.covered(&scripts::NODE_BEAT);
 }
 

@@ -89,7 +89,7 @@ fn r_1_a_fenced_server_is_told_so_before_it_is_accused_of_a_replay() {
 fn sto_10_a_join_that_arrives_late_again_does_not_undo_a_beat() {
     let (mut twin, now) = fleet();
     let node = Node::new("p1", "proxy", now);
-    node.beat(1, 7, ["", "", ""]).run(&mut twin);
+    node.beat(1, 7, [""; 4]).run(&mut twin);
     assert_eq!(node.join(0, "", "proxy").run(&mut twin)[0], "JOINED");
     assert_eq!(twin.look(["HGET", &key("node:p1"), "seq"]), Reply::Bulk(b"1".to_vec()));
 }

@@ -18,7 +18,7 @@ use crate::support::store::TestStore;
 
 /// STO-7: reads that may follow a write, because they are about what the write left: is the index empty now, and how
 /// long does the row live. Nothing but the upkeep of that index or that time hangs on them.
-const UPKEEP: [(&str, &str); 14] = [
+const UPKEEP: [(&str, &str); 18] = [
     ("node/join", "EXISTS"),
     ("node/leave", "EXISTS"),
     ("node/remove", "EXISTS"),
@@ -27,6 +27,10 @@ const UPKEEP: [(&str, &str); 14] = [
     ("queue/enter", "EXISTS"),
     ("queue/leave", "EXISTS"),
     ("queue/sweep", "EXISTS"),
+    ("route/acquire", "EXISTS"),
+    ("route/release", "EXISTS"),
+    ("route/sweep", "EXISTS"),
+    ("route/transfer", "EXISTS"),
     ("token/cancel", "EXISTS"),
     ("token/cancel", "PTTL"),
     ("token/consume", "EXISTS"),

@@ -12,7 +12,7 @@ async fn cli_3_a_player_goes_all_the_way_by_lines() {
     let (mut backend, _) = fleet.node("b1", "backend").await;
     let (mut proxy, _) = fleet.node("p1", "proxy").await;
 
-    let early = ask(&mut proxy, json!({"op": "dispatch", "id": "r0", "player": "alice", "region": null})).await;
+    let early = ask(&mut proxy, json!({"op": "dispatch", "id": "r0", "player": "alice", "region": "default"})).await;
     assert_eq!((&early["outcome"], &early["reason"]), (&json!("refused"), &json!("no_candidate")));
     assert!(early["message"].as_str().is_some_and(|text| !text.is_empty()), "what the player reads: {early}");
 
@@ -123,4 +123,33 @@ async fn cli_3_a_line_that_is_not_valid_is_answered_and_the_process_goes_on() {
     backend.send_line("   ");
     let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
     assert_eq!(status["outcome"], "ok");
+}
+
+// DSP-6, DSP-7: what an application says of a player who connects goes in by the same line.
+#[tokio::test]
+async fn dsp_7_who_connects_without_a_right_gets_a_backend_and_a_lobby_gives_nobody_a_place() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    let (mut lobby, _) = fleet.node("l1", "lobby").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 5})).await;
+    sees(&mut proxy, "warm").await;
+    let join = |id: &str, first: bool, right: bool| {
+        json!({"op": "dispatch", "id": id, "player": id, "source": "join", "first_join": first, "may_be_placed": right,
+            "prefer": "default"})
+    };
+    for (id, first, right) in [("j1", false, true), ("j2", true, true), ("j3", true, false)] {
+        let sent = ask(&mut proxy, join(id, first, right)).await;
+        assert_eq!((&sent["outcome"], &sent["server"]), (&json!("balanced"), &json!("b1")), "{sent}");
+        assert_eq!((&sent["addr"], sent.get("token")), (&json!("b1.example:25565"), None));
+        let found = ask(&mut proxy, json!({"op": "find", "id": format!("f-{id}"), "player": id})).await;
+        assert_eq!(found["outcome"], "none");
+    }
+    let command = json!({"op": "dispatch", "id": "c1", "player": "c1", "may_be_placed": false});
+    assert_eq!(ask(&mut proxy, command).await["reason"], "not_allowed");
+    // The lobby asks for its players, and keeps who has no right to go.
+    sees(&mut lobby, "ann").await;
+    assert_eq!(ask(&mut lobby, join("j4", false, false)).await["reason"], "source_off");
+    let places = ask(&mut lobby, json!({"op": "places", "id": "s2", "count": 5})).await;
+    assert_eq!(places["outcome"], "error", "{places}");
 }

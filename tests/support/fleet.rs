@@ -20,6 +20,8 @@ const STDERR_SHOWN_BYTES: usize = 16 * 1_024;
 /// What a node process is started with.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
+    /// The binary; this build's unless a test has another one.
+    pub program: PathBuf,
     /// `--id`
     pub id: String,
     /// `--role`: `backend` or `proxy`.
@@ -42,6 +44,7 @@ impl NodeOptions {
     /// A node with an address that nobody uses, and no config.
     pub fn new(id: &str, role: &str, store: &str, zone: &str) -> Self {
         Self {
+            program: PathBuf::from(env!("CARGO_BIN_EXE_maitred")),
             id: id.to_owned(),
             role: role.to_owned(),
             addr: "127.0.0.1:25565".to_owned(),
@@ -60,7 +63,7 @@ impl NodeOptions {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+        let mut command = Command::new(&self.program);
         command.args(["node", "--id", &self.id, "--role", &self.role, "--addr", &self.addr]);
         command.args(["--store", &self.store, "--zone", &self.zone]);
         if let Some(config) = &self.config {
@@ -193,6 +196,11 @@ impl Node {
     /// Lets a frozen process go on.
     pub fn sigcont(&mut self) {
         signal::send(&mut self.child, Signal::CONT);
+    }
+
+    /// Tells the process that its config changed (SIGHUP).
+    pub fn sighup(&mut self) {
+        signal::send(&mut self.child, Signal::HUP);
     }
 
     /// Asks the process to end (SIGTERM), waits for it and hands back how it ended.

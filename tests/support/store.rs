@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{resp, signal};
@@ -166,13 +166,13 @@ impl TestStore {
     }
 
     /// Freezes the server (SIGSTOP): connections stay, nothing is answered.
-    pub fn sigstop(&mut self) {
-        signal::send(self.running_mut(), Signal::STOP);
+    pub fn sigstop(&self) {
+        self.signal(Signal::STOP);
     }
 
     /// Lets a frozen server go on.
-    pub fn sigcont(&mut self) {
-        signal::send(self.running_mut(), Signal::CONT);
+    pub fn sigcont(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Starts an empty server on the same address, ending the running one if need be.
@@ -209,6 +209,14 @@ impl TestStore {
     pub async fn flushall(&self) {
         let done: redis::RedisResult<()> = redis::cmd("FLUSHALL").query_async(&mut self.conn().await).await;
         done.expect("FLUSHALL failed");
+    }
+
+    /// A child that has ended and was not waited for keeps its process id, so nobody else can get the signal.
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("the test store is stopped");
+        if let Err(error) = kill_process(Pid::from_child(child), signal) {
+            panic!("could not send {signal:?} to the store: {error}");
+        }
     }
 
     fn running_mut(&mut self) -> &mut Child {

@@ -85,7 +85,7 @@ async fn a_killed_store_with_an_append_only_file_keeps_what_it_answered() {
 
 #[tokio::test]
 async fn a_frozen_store_answers_nothing_until_it_goes_on() {
-    let mut store = TestStore::start();
+    let store = TestStore::start();
     let mut conn = store.conn().await;
     store.sigstop();
     let ping = redis::cmd("PING");

@@ -1,8 +1,10 @@
 //! Bounds of the stored values and their relations. Works on a [`Config`] from a file as well as on one that code set.
 
+use super::initial_routing;
 use super::model::Config;
 use super::problem::Problem;
 use super::schema::{self, Key, Slot};
+use super::selector;
 use super::walk::{Walked, out_of_range, shown};
 
 /// Checks every value that was taken; the problems join those of the walk.
@@ -11,6 +13,12 @@ pub(super) fn check(walked: &mut Walked) {
         if walked.bad.contains(key.path) {
             continue;
         }
+        let own = match key.slot {
+            Slot::Metrics => selector::check_metrics(walked),
+            Slot::Backends => selector::check_backends(walked),
+            _ => Vec::new(),
+        };
+        walked.problems.extend(own);
         let found = bounds(key, &mut walked.config);
         if !found.is_empty() {
             walked.bad.insert(key.path);
@@ -30,8 +38,8 @@ pub(super) fn check(walked: &mut Walked) {
 fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
     let one = |fits: bool, what: String| if fits { Vec::new() } else { vec![(key.path.to_owned(), what)] };
     match &key.slot {
-        Slot::Flag(_) | Slot::Typed { .. } => Vec::new(),
-        Slot::Millis { min, max, at } => {
+        Slot::Flag(_) | Slot::Typed { .. } | Slot::Metrics | Slot::Backends => Vec::new(),
+        Slot::Millis { min, max, at } | Slot::Seconds { min, max, at } => {
             let value = *at(config);
             one((*min..=*max).contains(&value), out_of_range(&value))
         }
@@ -44,6 +52,11 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
             one(fits(text), format!("does not fit ({} bytes)", text.len()))
         }
         Slot::Labels => labels(key.path, config),
+        Slot::Table { check, .. } => check(config),
+        Slot::Servers => {
+            let fault = initial_routing::fault(&config.initial_routing.servers);
+            fault.map(|what| (key.path.to_owned(), what)).into_iter().collect()
+        }
     }
 }
 

@@ -8,6 +8,17 @@
 //! No problem line repeats a text value of the file: a password may stand in the wrong place. Only numbers and
 //! name-like keys are shown.
 //!
+//! # What comes into force without a restart
+//!
+//! | sections | a reload of the file | a push through the store ([`Push`]) |
+//! |---|---|---|
+//! | `dispatch`, `triggers`, `texts` | at once, for requests that begin later | goes before the file, key by key |
+//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages` | the agent leaves and starts anew | refused: they stay with each host |
+//!
+//! The table in `sections` decides.
+//!
+//! # The file
+//!
 //! - An empty file is a valid config that is switched off (POL-2). So is a section without keys.
 //! - Texts that look like numbers have to be quoted (`id: "17"`), numbers must not be; flags are `true` or `false`.
 //! - Anchors, aliases and merge keys are refused, so a file cannot unfold into a bigger one; so is a second document.
@@ -24,17 +35,27 @@
 //! ```
 
 mod check;
+mod initial_routing;
+mod limits;
 mod load;
 mod model;
+mod peers;
 mod problem;
+mod push;
 mod schema;
+mod sections;
+mod selector;
+mod table;
 mod url;
 mod walk;
 mod yaml;
 
+pub use initial_routing::InitialRoutingConfig;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
-    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, SecurityConfig, StoreConfig,
-    TextsConfig, TokensConfig, TriggersConfig,
+    Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,
+    SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
 };
+pub use push::{PUSH_MAX_BYTES, Push};
+pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use super::initial_routing::InitialRoutingConfig;
+use super::selector::SelectorConfig;
 use super::url::SecretUrl;
-use crate::ids::{NodeId, Role, Zone};
+use crate::ids::{LimitName, NodeId, Role, Zone};
+use crate::limit::Limit;
 
 /// The whole config. `Debug` shows no password. The default is valid and switched off.
 ///
 /// Fields may be set in code; [`Config::check_enabled`] holds them against the same bounds as a file.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Config {
     /// `false`: no connection, no task, no thread (POL-2).
     pub enabled: bool,
@@ -28,10 +31,22 @@ pub struct Config {
     pub tokens: TokensConfig,
     /// The way of a request over the backends.
     pub dispatch: DispatchConfig,
+    /// Where fresh logins go.
+    pub initial_routing: InitialRoutingConfig,
+    /// Who goes where without being named.
+    pub routing: RoutingConfig,
+    /// How a backend is chosen.
+    pub selector: SelectorConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
     pub triggers: TriggersConfig,
+    /// Cooldowns and limits a player, shared by all proxies (POL-6), at most 64. Those named `command`, `join`, `event`
+    /// and `other` are charged by the dispatches of that source; others are the application's own
+    /// ([`Agent::take_limit`](crate::agent::Agent::take_limit)).
+    pub limits: BTreeMap<LimitName, Limit>,
+    /// Nodes that are expected beside those that are discovered (NOD-12), at most 256. A node's own id may be among them.
+    pub peers: BTreeMap<NodeId, PeerConfig>,
     /// What a player reads.
     pub texts: TextsConfig,
 }
@@ -122,6 +137,15 @@ pub struct DispatchConfig {
     pub stale_after_ms: u64,
 }
 
+/// `routing`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoutingConfig {
+    /// The fleet has lobbies (DSP-6): a bare request goes to the backend and region with the most kept places, and a
+    /// player who connects and is not to be placed stays with the application, which has a lobby for them. `false`: every
+    /// player who connects is sent to a backend.
+    pub lobby_mode: bool,
+}
+
 /// `messages`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagesConfig {
@@ -140,10 +164,21 @@ pub struct TriggersConfig {
     pub command: bool,
     /// A player's connection.
     pub join: bool,
+    /// A player's first connection to the network, where `join` is off.
+    pub first_join: bool,
     /// An event of the application.
     pub event: bool,
     /// Any other source.
     pub other: bool,
+}
+
+/// One node of `peers`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// What it is for.
+    pub role: Role,
+    /// `host:port` that players are sent to, 1 to 255 bytes.
+    pub addr: String,
 }
 
 /// `texts`: what a player reads, up to 512 bytes each.
@@ -153,12 +188,22 @@ pub struct TextsConfig {
     pub no_candidate: String,
     /// All backends that were asked refused.
     pub refused: String,
+    /// The player has no right to be placed.
+    pub not_allowed: String,
     /// The kill switch is on.
     pub kill_switch: String,
     /// The reservation was lost to someone else or ran out.
     pub lost: String,
     /// The store cannot be reached.
     pub store_down: String,
+    /// A limit was met; `{seconds}` in it becomes how long to wait, in whole seconds.
+    pub limited: String,
+    /// The server that was asked for takes nobody any more, because an operator drains it.
+    pub draining: String,
+    /// No entry server is configured for a fresh login.
+    pub no_entry: String,
+    /// A fresh login could not be connected to any server.
+    pub not_placed: String,
 }
 
 impl Default for NodeConfig {
@@ -216,7 +261,7 @@ impl Default for MessagesConfig {
 
 impl Default for TriggersConfig {
     fn default() -> Self {
-        Self { command: true, join: false, event: false, other: true }
+        Self { command: true, join: false, first_join: false, event: false, other: true }
     }
 }
 
@@ -225,9 +270,14 @@ impl Default for TextsConfig {
         Self {
             no_candidate: "No server has room for you right now. Please try again in a moment.".to_owned(),
             refused: "The servers are full. Please try again in a moment.".to_owned(),
+            not_allowed: "You may not be moved there.".to_owned(),
             kill_switch: "Moving between servers is switched off at the moment.".to_owned(),
             lost: "Your place is no longer reserved. Please try again.".to_owned(),
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),
+            limited: "Please wait {seconds} seconds before you try again.".to_owned(),
+            draining: "That server is being emptied. Please choose another one.".to_owned(),
+            no_entry: "This network has no entry server. Please tell its operators.".to_owned(),
+            not_placed: "No server can be reached right now. Please try again in a moment.".to_owned(),
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Every key of the file in one table: path, type, bounds, and where the value goes. The walk, the checks, the messages
 //! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
 
+use super::initial_routing;
 use super::model::Config;
+use super::problem::Problem;
+use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
 use super::url::SecretUrl;
+use super::yaml::Node;
+use super::{limits, peers};
 use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
 
 /// Most labels of a node.
@@ -32,6 +37,11 @@ pub(super) enum Slot {
         max: u64,
         at: fn(&mut Config) -> &mut u64,
     },
+    Seconds {
+        min: u64,
+        max: u64,
+        at: fn(&mut Config) -> &mut u64,
+    },
     Count {
         min: u64,
         max: u64,
@@ -49,6 +59,18 @@ pub(super) enum Slot {
         set: fn(&mut Config, &str) -> bool,
     },
     Labels,
+    /// A mapping of the operator's own names, which a file of its own reads and checks.
+    Table {
+        allowed: &'static str,
+        read: fn(&mut Config, &Node) -> Vec<Problem>,
+        check: fn(&Config) -> Vec<(String, String)>,
+    },
+    /// The entry servers of fresh logins.
+    Servers,
+    /// `selector.metrics`: see `selector`.
+    Metrics,
+    /// `selector.backends`: see `selector`.
+    Backends,
 }
 
 impl Key {
@@ -57,12 +79,17 @@ impl Key {
         let own = match &self.slot {
             Slot::Flag(_) => "true or false".to_owned(),
             Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
+            Slot::Seconds { min, max, .. } => format!("a whole number of seconds from {min} to {max}"),
+            Slot::Servers => initial_routing::SERVERS_ALLOWED.to_owned(),
             Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
             Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
+            Slot::Table { allowed, .. } => (*allowed).to_owned(),
             Slot::Labels => format!(
                 "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
                  texts of at most {LABEL_MAX_BYTES} bytes without control characters"
             ),
+            Slot::Metrics => METRICS_ALLOWED.to_owned(),
+            Slot::Backends => BACKENDS_ALLOWED.to_owned(),
         };
         if self.relation.is_empty() { own } else { format!("{own}, {}", self.relation) }
     }
@@ -153,18 +180,43 @@ pub(super) static KEYS: &[Key] = &[
     key("dispatch.attemptTimeoutMs", millis(50, 60_000, |c| &mut c.dispatch.attempt_timeout_ms)),
     key("dispatch.cooldownMs", millis(0, 600_000, |c| &mut c.dispatch.cooldown_ms)),
     key("dispatch.staleAfterMs", millis(100, 600_000, |c| &mut c.dispatch.stale_after_ms)),
+    key("initialRouting.servers", Slot::Servers),
+    key(
+        "initialRouting.timeoutSeconds",
+        Slot::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
+    ),
+    key("routing.lobbyMode", Slot::Flag(|c| &mut c.routing.lobby_mode)),
+    key(
+        "selector.onNoCandidate",
+        Slot::Typed {
+            allowed: "refuse (queue is not: this build has no wait lines to queue in)",
+            set: set_on_no_candidate,
+        },
+    ),
+    key("selector.recentPicks.halflifeMs", millis(100, 600_000, |c| &mut c.selector.recent_picks.halflife_ms)),
+    key("selector.recentPicks.shared", Slot::Flag(|c| &mut c.selector.recent_picks.shared)),
+    key("selector.metrics", Slot::Metrics),
+    key("selector.backends", Slot::Backends),
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
     key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
     key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
+    key("triggers.firstJoin", Slot::Flag(|c| &mut c.triggers.first_join)),
     key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
     key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
+    key("limits", Slot::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
+    key("peers", Slot::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),
+    key("texts.notAllowed", player_text(|c| &mut c.texts.not_allowed)),
     key("texts.killSwitch", player_text(|c| &mut c.texts.kill_switch)),
     key("texts.lost", player_text(|c| &mut c.texts.lost)),
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
+    key("texts.limited", player_text(|c| &mut c.texts.limited)),
+    key("texts.draining", player_text(|c| &mut c.texts.draining)),
+    key("texts.noEntry", player_text(|c| &mut c.texts.no_entry)),
+    key("texts.notPlaced", player_text(|c| &mut c.texts.not_placed)),
 ];
 
 const STORE_URL_ALLOWED: &str = "redis://[user:password@]host[:port][/db] or unix:///path[?db=n], without blanks, or \"\" where MAITRED_STORE gives it";
@@ -225,13 +277,22 @@ pub(super) fn set_store_url(config: &mut Config, text: &str) -> bool {
     fits
 }
 
+fn set_on_no_candidate(config: &mut Config, text: &str) -> bool {
+    let fits = text == "refuse";
+    if fits {
+        config.selector.on_no_candidate = OnNoCandidate::Refuse;
+    }
+    fits
+}
+
 fn is_variable(text: &str) -> bool {
     text.len() <= NAME_MAX_BYTES
         && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
         && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-fn is_addr(text: &str) -> bool {
+/// True for an address that players can be sent to.
+pub(super) fn is_addr(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let host_fits = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),

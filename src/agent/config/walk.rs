@@ -3,32 +3,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::initial_routing;
 use super::model::Config;
 use super::problem::{Place, Problem};
 use super::schema::{self, Key, Slot};
+use super::selector;
 use super::yaml::{Node, Value};
 
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
-    /// The values of the file over the defaults.
+    /// The values of the file over those it started from.
     pub config: Config,
     /// Where each key that the file gives has its value.
     pub places: BTreeMap<&'static str, Place>,
+    /// The same below keys whose names are the file's own, by path.
+    pub spots: BTreeMap<String, Place>,
     /// Keys whose value was not taken: comparing others with them would only mislead.
     pub bad: BTreeSet<&'static str>,
     pub problems: Vec<Problem>,
 }
 
-/// Walks the whole tree.
+/// Walks the whole tree, over the defaults.
 pub(super) fn walk(root: &Node) -> Walked {
-    let mut walked = Walked::default();
+    walk_over(Config::default(), root)
+}
+
+/// Walks the whole tree; what it does not give stays as it is in `config`.
+pub(super) fn walk_over(config: Config, root: &Node) -> Walked {
+    let mut walked = Walked { config, ..Walked::default() };
     walked.section("", root);
     walked
 }
 
 impl Walked {
-    fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
+    pub(super) fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
         self.problems.push(Problem { path: path.into(), place, what, allowed });
     }
 
@@ -64,7 +73,7 @@ impl Walked {
     }
 
     /// The key as a text, or a problem.
-    fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
+    pub(super) fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
         if let Value::Text(name) = &key.value {
             return Some(name);
         }
@@ -78,6 +87,13 @@ impl Walked {
         if let Some(place) = node.place {
             self.places.insert(key.path, place);
         }
+        if let Slot::Table { read, .. } = &key.slot {
+            let found = read(&mut self.config, node);
+            if !found.is_empty() {
+                self.bad.insert(key.path);
+            }
+            return self.problems.extend(found);
+        }
         if let Err(what) = self.assign(key, node) {
             self.bad.insert(key.path);
             self.problem(key.path, node.place, what, key.allowed());
@@ -86,10 +102,21 @@ impl Walked {
 
     /// Puts the value into its field, or says what is wrong with it.
     fn assign(&mut self, key: &'static Key, node: &Node) -> Result<(), String> {
+        match key.slot {
+            Slot::Metrics if node.is_map() => {
+                selector::metrics(self, node);
+                return Ok(());
+            }
+            Slot::Backends if node.is_map() => {
+                selector::backends(self, node);
+                return Ok(());
+            }
+            _ => {}
+        }
         let config = &mut self.config;
         match (&key.slot, &node.value) {
             (Slot::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
-            (Slot::Millis { at, .. }, Value::Whole(number)) => {
+            (Slot::Millis { at, .. } | Slot::Seconds { at, .. }, Value::Whole(number)) => {
                 *at(config) = u64::try_from(*number).map_err(|_| out_of_range(number))?;
             }
             (Slot::Count { at, .. }, Value::Whole(number)) => {
@@ -103,16 +130,26 @@ impl Walked {
             }
             (Slot::Labels, Value::Map(entries)) => self.labels(key, entries),
             (Slot::Labels, Value::Nothing) => {}
+            (Slot::Servers, Value::List(items)) => initial_routing::take(self, key, items),
+            (Slot::Servers, other) => return Err(format!("expected a list, found {}", other.kind())),
             (Slot::Text { .. } | Slot::Typed { .. }, other) => {
                 return Err(format!("expected text, found {} (put it in quotes)", other.kind()));
             }
             (Slot::Flag(_), other) => return Err(format!("expected true or false, found {}", other.kind())),
-            (Slot::Millis { .. } | Slot::Count { .. }, other) => {
+            (Slot::Millis { .. } | Slot::Seconds { .. } | Slot::Count { .. }, other) => {
                 return Err(format!("expected a whole number, found {}", other.kind()));
             }
-            (Slot::Labels, other) => return Err(format!("expected a mapping, found {}", other.kind())),
+            (Slot::Labels | Slot::Table { .. } | Slot::Metrics | Slot::Backends, other) => {
+                return Err(format!("expected a mapping, found {}", other.kind()));
+            }
         }
         Ok(())
+    }
+
+    /// One item of a list is wrong; the list as a whole is not compared with others then.
+    pub(super) fn item_problem(&mut self, key: &'static Key, number: usize, place: Option<Place>, what: String) {
+        self.bad.insert(key.path);
+        self.problem(format!("{}[{number}]", key.path), place, what, key.allowed());
     }
 
     fn labels(&mut self, key: &'static Key, entries: &[(Node, Node)]) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::{AliasLimits, DuplicateKeyPolicy};
 use serde_saphyr::{Budget, Location, Options, Spanned};
@@ -25,16 +25,24 @@ pub(super) struct Node {
     pub place: Option<Place>,
 }
 
-/// What a node is. Lists have no place in a config, so their items are not kept.
+/// What a node is.
 #[derive(Debug)]
 pub(super) enum Value {
     Nothing,
     Flag(bool),
     Whole(i128),
-    Fraction,
+    /// A number that is not whole; one that is none where the file has another than 64 bits can hold.
+    Fraction(f64),
     Text(String),
-    List,
+    List(Vec<Node>),
     Map(Vec<(Node, Node)>),
+}
+
+impl Node {
+    /// True for a mapping, and for nothing: a mapping whose entries are all commented out.
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.value, Value::Map(_) | Value::Nothing)
+    }
 }
 
 impl Value {
@@ -44,9 +52,9 @@ impl Value {
             Self::Nothing => "nothing",
             Self::Flag(_) => "true or false",
             Self::Whole(_) => "a whole number",
-            Self::Fraction => "a number with a fraction, an exponent or too many digits",
+            Self::Fraction(_) => "a number with a fraction, an exponent or too many digits",
             Self::Text(_) => "text",
-            Self::List => "a list",
+            Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
         }
     }
@@ -160,22 +168,25 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Whole(value.into()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
-        Ok(Value::Fraction)
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Fraction(value))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         // The parser answers these three for every spelling of an infinite number, also for a bare `inf` or `nan`.
         // As texts they would not be what stands in the file.
         Ok(match value {
-            ".inf" | "-.inf" | ".nan" => Value::Fraction,
+            ".inf" | "-.inf" | ".nan" => Value::Fraction(f64::NAN),
             text => Value::Text(text.to_owned()),
         })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::List)
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Value>>()? {
+            list.push(item.into());
+        }
+        Ok(Value::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {

@@ -28,5 +28,29 @@ redis.call('ZREM', KEYS[3], ARGV[2])
 return { 'CONSUMED' }
 ";
 
+/// The writes of `route/acquire` for an object without a record.
+pub(super) const ACQUIRE: &str = r"
+redis.call('SADD', KEYS[3], ARGV[1])
+redis.call('SADD', KEYS[4], ARGV[2])
+redis.call('HSET', KEYS[1], 'owner', ARGV[2], 'owner_epoch', ARGV[3], 'version', ARGV[4], 'saved_at', ARGV[4],
+  'state', 'OWNED', 'v', ARGV[5], 'sig', ARGV[6])
+return { 'ACQUIRED', ARGV[4] }
+";
+
+/// The write of `route/renew`.
+pub(super) const RENEW: &str = r"
+redis.call('HSET', KEYS[1], 'saved_at', ARGV[5])
+return { 'RENEWED' }
+";
+
+/// The writes of `route/release`.
+pub(super) const RELEASE: &str = r"
+redis.call('SREM', KEYS[2], ARGV[1])
+redis.call('HSET', KEYS[1], 'owner', '', 'owner_epoch', '0', 'version', ARGV[6], 'state', 'FREE', 'v', ARGV[7],
+  'sig', ARGV[8])
+redis.call('PEXPIRE', KEYS[1], ARGV[9])
+return { 'RELEASED' }
+";
+
 /// Nothing: what a call costs by itself.
 pub(super) const NOTHING: &str = "return { 'OK' }";

@@ -8,6 +8,7 @@
 //! - [`stage`]: a zone of its own with a backend and a proxy.
 //! - [`calls`]: the calls of one token's life, as the book makes them.
 //! - [`server`]: the server's own time per call, out of `INFO commandstats`.
+//! - [`routes`]: the same for what is done with routes.
 //! - [`client`], [`messages`]: what a process gets done, with 1 and 64 in flight ([`flight`]).
 //! - [`memory`]: bytes of a token's row.
 //! - [`queue`]: lines of up to a million players, on demand.
@@ -22,6 +23,7 @@ mod memory;
 mod messages;
 mod pingpong;
 mod queue;
+mod routes;
 mod server;
 mod stage;
 
@@ -91,9 +93,10 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 }
 
 async fn measure(stage: &mut Stage, options: &Options) -> Result<Vec<Figure>, Failure> {
-    let bar = view::progress(u64::from(options.rounds) * 3, "server time");
+    let bar = view::progress(u64::from(options.rounds) * 4, "server time");
     let (lives, rounds) = (usize::from(options.lives), usize::from(options.rounds));
     let mut figures = server::measure(stage, lives, rounds, &bar).await?;
+    figures.extend(routes::measure(stage, lives, rounds, &bar).await?);
     bar.set_message("lives");
     figures.extend(client::measure(stage, rounds, &bar).await?);
     bar.set_message("calls");

@@ -16,6 +16,8 @@ use super::calls::Life;
 use super::figure::Figure;
 use super::stage::{Stage, record};
 
+/// Answers of calls that changed something.
+const DONE: [&str; 6] = ["ISSUED", "CLAIMED", "CONSUMED", "ACQUIRED", "RENEWED", "RELEASED"];
 /// Calls in one pipeline.
 const BATCH: usize = 64;
 /// Life of a token whose claim and consume follow at once.
@@ -63,9 +65,9 @@ impl Account {
 
 /// One figure's rounds.
 #[derive(Debug, Default)]
-struct Rounds {
-    ours: Vec<f64>,
-    floor: Vec<f64>,
+pub(super) struct Rounds {
+    pub ours: Vec<f64>,
+    pub floor: Vec<f64>,
 }
 
 /// Server time of every script in the life of a token, and of those of a membership.
@@ -122,7 +124,7 @@ pub(super) async fn measure(
     Ok(figures.collect())
 }
 
-fn server(name: &str) -> String {
+pub(super) fn server(name: &str) -> String {
     format!("server: {name}")
 }
 
@@ -138,7 +140,7 @@ fn kinds(stage: &Stage, lives: usize) -> Result<[Vec<Invocation>; 3], Failure> {
 }
 
 /// The server's time of one call; none where others ran scripts meanwhile.
-async fn script_micros(store: &Store, calls: &[Invocation]) -> Result<Option<f64>> {
+pub(super) async fn script_micros(store: &Store, calls: &[Invocation]) -> Result<Option<f64>> {
     let before = Account::read(store).await?;
     for batch in calls.chunks(BATCH) {
         run_all(store, batch).await?;
@@ -146,7 +148,7 @@ async fn script_micros(store: &Store, calls: &[Invocation]) -> Result<Option<f64
     each(before, store, calls.len()).await
 }
 
-async fn bare_micros(store: &Store, calls: &[BareCall]) -> Result<Option<f64>> {
+pub(super) async fn bare_micros(store: &Store, calls: &[BareCall]) -> Result<Option<f64>> {
     let before = Account::read(store).await?;
     for batch in calls.chunks(BATCH) {
         store.run_bare_many(batch).await?;
@@ -162,7 +164,7 @@ async fn each(before: Account, store: &Store, calls: usize) -> Result<Option<f64
 async fn run_all(store: &Store, calls: &[Invocation]) -> Result<()> {
     for answer in store.run_many(calls).await? {
         let answer = answer?;
-        if !["ISSUED", "CLAIMED", "CONSUMED"].contains(&answer.word()) {
+        if !DONE.contains(&answer.word()) {
             return Err(answer.unexpected());
         }
     }

@@ -10,6 +10,7 @@ use crate::envelope::{Keyring, Kind, Secret};
 use crate::error::Result;
 use crate::ids::{Epoch, Incarnation, NodeId, OperationId, Role, Zone};
 use crate::node::{Control, Identity, Lease, Load, Membership, NodeRecord, NodeState};
+use crate::route::{Owner, RouteBook, RouteTimes};
 use crate::store::{Store, Trust};
 use crate::token::{Book, BookOptions, Claimant};
 
@@ -80,6 +81,17 @@ impl Stage {
     /// What members of the zone believe.
     pub fn trust(&self) -> &Trust {
         &self.trust
+    }
+
+    /// What a backend that holds its lease does with routes, and who it is. It stays until [`clear`](Self::clear).
+    pub async fn routes(&mut self) -> Result<(RouteBook, Owner), Failure> {
+        let record = record(&Role::backend())?;
+        let mut member = self.member("owner-1", Role::backend())?;
+        let owner = Owner { node: NodeId::new("owner-1")?, epoch: member.join(record).await? };
+        let times = RouteTimes { free_ms: AUDIT_MS, ..RouteTimes::default() };
+        let book = RouteBook::new(self.store.clone(), self.trust.clone(), member.lease().clone(), times);
+        self.members.push(member);
+        Ok((book, owner))
     }
 
     /// The control entries as the zone has them: none.

@@ -2,47 +2,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, BackendAgent, Redeemed, Setup};
-use crate::error::Result;
+use crate::agent::{Agent, BackendAgent, ConfigSource, Kept, Managed, ManagedState, Redeemed};
 use crate::ids::Player;
 use crate::node::LoadSample;
 
 use super::inventory::Counted;
 use super::line::{Line, error};
 
-/// A backend behind JSON lines, with an inventory of plain numbers.
+/// A backend behind JSON lines, with an inventory of plain numbers that outlives its agents.
 pub(super) struct Duty {
-    backend: BackendAgent<Counted>,
+    managed: Managed<BackendAgent<Counted>>,
+    inventory: Arc<Counted>,
     load: Arc<Mutex<LoadSample>>,
 }
 
 impl Duty {
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(source: ConfigSource) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
-        let sample = Arc::clone(&load);
-        let backend =
-            setup.backend(Counted::default(), move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
-        Ok(Self { backend, load })
+        let inventory = Arc::new(Counted::default());
+        let (shared, sample) = (Arc::clone(&inventory), Arc::clone(&load));
+        let managed = Managed::start(source, move |setup| {
+            let sample = Arc::clone(&sample);
+            let load = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            setup.backend_sharing(Arc::clone(&shared), load)
+        });
+        Self { managed, inventory, load }
     }
 
-    pub fn agent(&self) -> &Agent {
-        self.backend.agent()
-    }
-
-    pub fn events(&self) -> tokio::sync::broadcast::Receiver<crate::agent::BackendEvent> {
-        self.backend.events()
-    }
-
-    pub async fn leave(&self) {
-        self.backend.leave().await;
+    pub fn managed(&self) -> &Managed<BackendAgent<Counted>> {
+        &self.managed
     }
 
     pub async fn answer(&self, line: Line) -> Value {
         match line {
-            Line::Places { id, count, region } => match self.backend.inventory().set(region, count) {
+            Line::Places { id, count, region } => match self.inventory.set(region, count) {
                 Ok(()) => {
-                    self.agent().beat_now();
-                    json!({ "id": id, "outcome": "ok", "free": self.backend.inventory().free() })
+                    if let Some(backend) = self.managed.agent() {
+                        backend.agent().beat_now();
+                    }
+                    json!({ "id": id, "outcome": "ok", "free": self.inventory.free() })
                 }
                 Err(problem) => json!({ "id": id, "outcome": "error", "error": problem }),
             },
@@ -52,9 +50,10 @@ impl Duty {
                 json!({ "id": id, "outcome": "ok" })
             }
             Line::Status { id } => {
-                let mut status = status(self.agent(), id.as_deref());
-                status["free"] = self.backend.inventory().free().into();
-                status["promised"] = self.backend.promised().into();
+                let Some(backend) = self.managed.agent() else { return absent(id.as_deref(), &self.managed) };
+                let mut status = status(backend.agent(), id.as_deref());
+                status["free"] = self.inventory.free().into();
+                status["promised"] = backend.promised().into();
                 status
             }
             other => other.not_here("a backend"),
@@ -62,7 +61,8 @@ impl Duty {
     }
 
     async fn redeem(&self, id: &str, player: &Player) -> Value {
-        match self.backend.redeem(player).await {
+        let Some(backend) = self.managed.agent() else { return absent(Some(id), &self.managed) };
+        match backend.redeem(player).await {
             Ok(Redeemed::Landed { token, place, payload }) => {
                 let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
                 load.players += 1;
@@ -78,6 +78,13 @@ impl Duty {
             Err(why) => error(Some(id), &why),
         }
     }
+}
+
+/// The answer while no agent runs.
+pub(super) fn absent<A: Kept>(id: Option<&str>, managed: &Managed<A>) -> Value {
+    let state = managed.state().borrow().clone();
+    let retryable = matches!(state, ManagedState::Starting | ManagedState::Disabled { .. });
+    json!({ "id": id, "outcome": "error", "error": "no agent runs now", "agent": state, "retryable": retryable })
 }
 
 /// Takes over a load line.
@@ -103,6 +110,6 @@ pub(super) fn status(agent: &Agent, id: Option<&str>) -> Value {
     json!({
         "id": id, "outcome": "ok", "node": agent.lease().id(), "epoch": agent.lease().epoch(),
         "agent": *agent.status().borrow(), "lease_left_ms": agent.lease().left_ms(),
-        "online": online, "stale": snapshot.stale, "audit": drops,
+        "config": *agent.config_version().borrow(), "online": online, "stale": snapshot.stale, "audit": drops,
     })
 }

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::agent::{Request, Source};
+use crate::agent::Source;
 use crate::error::Error;
 use crate::ids::{NodeId, Player, Region};
 use crate::node::Load;
@@ -19,7 +19,15 @@ pub(super) enum Line {
         #[serde(default)]
         server: Option<NodeId>,
         #[serde(default)]
+        prefer: Option<Region>,
+        #[serde(default)]
         source: Source,
+        /// A join: the player's first connection to the network.
+        #[serde(default)]
+        first_join: bool,
+        /// False for a player without the right to be placed.
+        #[serde(default = "yes")]
+        may_be_placed: bool,
     },
     /// A proxy: the player went away; `request` is the dispatch's id.
     Cancel {
@@ -101,12 +109,8 @@ impl Line {
     }
 }
 
-/// The request behind a dispatch line.
-pub(super) fn request(player: Player, region: Option<Region>, server: Option<NodeId>, source: Source) -> Request {
-    let mut request = Request::new(player).from_source(source);
-    request.ask.region = region;
-    request.ask.server = server;
-    request
+fn yes() -> bool {
+    true
 }
 
 /// The answer for an error.

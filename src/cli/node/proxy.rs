@@ -3,21 +3,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Outcome, ProxyAgent, Request, Setup, Transfer};
-use crate::error::Result;
+use crate::agent::{ConfigSource, Managed, Outcome, ProxyAgent, Request, Transfer};
 use crate::ids::{Player, RequestId, ServiceName};
 use crate::node::LoadSample;
+use crate::select::Ask;
 use crate::token::{CancelOutcome, ReleaseOutcome};
 
-use super::backend::{set_load, status};
-use super::line::{Line, error, request};
+use super::backend::{absent, set_load, status};
+use super::line::{Line, error};
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
 const REMEMBERED: usize = 16_384;
 
 /// A proxy behind JSON lines.
 pub(super) struct Duty {
-    proxy: ProxyAgent,
+    managed: Managed<ProxyAgent>,
     load: Arc<Mutex<LoadSample>>,
     recent: Mutex<Recent>,
 }
@@ -44,55 +44,61 @@ impl Recent {
 }
 
 impl Duty {
-    pub fn start(setup: Setup) -> Result<Self> {
+    pub fn start(source: ConfigSource, is_lobby: bool) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
-        let proxy = setup.proxy(move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
-        Ok(Self { proxy, load, recent: Mutex::default() })
+        let managed = Managed::start(source, move |setup| {
+            let sample = Arc::clone(&sample);
+            let sample = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if is_lobby { setup.lobby(sample) } else { setup.proxy(sample) }
+        });
+        Self { managed, load, recent: Mutex::default() }
     }
 
-    pub fn agent(&self) -> &Agent {
-        self.proxy.agent()
-    }
-
-    pub async fn leave(&self) {
-        self.proxy.leave().await;
+    pub fn managed(&self) -> &Managed<ProxyAgent> {
+        &self.managed
     }
 
     pub async fn answer(&self, line: Line) -> Value {
-        match line {
-            Line::Dispatch { id, player, region, server, source } => {
-                self.dispatch(&id, request(player, region, server, source)).await
+        let line = match line {
+            Line::Load { id, players, soft_cap, load } => {
+                set_load(&self.load, players, soft_cap, *load);
+                return json!({ "id": id, "outcome": "ok" });
             }
-            Line::Take { id, player } => self.take(&id, &player).await,
-            Line::Cancel { id, player, request } => self.cancel(id.as_deref(), &player, &request).await,
+            line => line,
+        };
+        let Some(proxy) = self.managed.agent() else { return absent(line.id(), &self.managed) };
+        match line {
+            Line::Dispatch { id, player, region, server, prefer, source, first_join, may_be_placed } => {
+                let ask = Ask { server, region, prefer, ..Ask::default() };
+                let request = Request { source, ask, first_join, may_be_placed, ..Request::new(player) };
+                self.dispatch(&proxy, &id, request).await
+            }
+            Line::Take { id, player } => self.take(&proxy, &id, &player).await,
+            Line::Cancel { id, player, request } => self.cancel(&proxy, id.as_deref(), &player, &request).await,
             Line::Release { id, player, request, reason } => {
                 let reason = reason.as_deref().unwrap_or("not_moved");
-                self.release(id.as_deref(), &player, &request, reason).await
+                self.release(&proxy, id.as_deref(), &player, &request, reason).await
             }
-            Line::Find { id, player } => match self.proxy.find(&player).await {
+            Line::Find { id, player } => match proxy.find(&player).await {
                 Ok(Some(row)) => json!({ "id": id, "outcome": "found", "token": row }),
                 Ok(None) => json!({ "id": id, "outcome": "none", "player": player }),
                 Err(why) => error(id.as_deref(), &why),
             },
-            Line::Load { id, players, soft_cap, load } => {
-                set_load(&self.load, players, soft_cap, *load);
-                json!({ "id": id, "outcome": "ok" })
-            }
-            Line::Status { id } => status(self.agent(), id.as_deref()),
+            Line::Status { id } => status(proxy.agent(), id.as_deref()),
             other => other.not_here("a proxy"),
         }
     }
 
-    async fn dispatch(&self, id: &str, request: Request) -> Value {
+    async fn dispatch(&self, proxy: &ProxyAgent, id: &str, request: Request) -> Value {
         let player = request.player.clone();
         self.recent().remember(&player, id, request.id.clone());
-        let outcome = self.proxy.dispatch(request).await;
+        let outcome = proxy.dispatch(request).await;
         self.moved(id, &player, outcome)
     }
 
-    async fn take(&self, id: &str, player: &Player) -> Value {
-        let outcome = self.proxy.take(player).await;
+    async fn take(&self, proxy: &ProxyAgent, id: &str, player: &Player) -> Value {
+        let outcome = proxy.take(player).await;
         if let Outcome::Transfer(transfer) = &outcome {
             self.recent().remember(player, id, transfer.request.clone());
         }
@@ -118,11 +124,11 @@ impl Duty {
         self.recent().requests.get(&(player.clone(), request.to_owned())).cloned()
     }
 
-    async fn cancel(&self, id: Option<&str>, player: &Player, request: &str) -> Value {
+    async fn cancel(&self, proxy: &ProxyAgent, id: Option<&str>, player: &Player, request: &str) -> Value {
         let Some((request_id, _)) = self.known(player, request) else {
             return json!({ "id": id, "outcome": "error", "error": "no such dispatch of the player" });
         };
-        match self.proxy.cancel(player, &request_id).await {
+        match proxy.cancel(player, &request_id).await {
             Ok(outcome) => {
                 let word = match outcome {
                     CancelOutcome::Marked | CancelOutcome::Released => "cancelled",
@@ -135,14 +141,21 @@ impl Duty {
         }
     }
 
-    async fn release(&self, id: Option<&str>, player: &Player, request: &str, reason: &str) -> Value {
+    async fn release(
+        &self,
+        proxy: &ProxyAgent,
+        id: Option<&str>,
+        player: &Player,
+        request: &str,
+        reason: &str,
+    ) -> Value {
         let Some((_, Some(transfer))) = self.known(player, request) else {
             return json!({ "id": id, "outcome": "error", "error": "no such transfer of the player" });
         };
         if ServiceName::new(reason).is_err() {
             return json!({ "id": id, "outcome": "error", "error": "reason is no word of A-Z a-z 0-9 . _ -" });
         }
-        match self.proxy.failed(&transfer, reason).await {
+        match proxy.failed(&transfer, reason).await {
             Ok(outcome) => json!({ "id": id, "outcome": released(&outcome), "player": player, "request": request }),
             Err(why) => error(id, &why),
         }
@@ -157,10 +170,19 @@ pub(super) fn told(id: &str, player: &Player, outcome: &Outcome) -> Value {
             "addr": transfer.addr, "token": transfer.token.id, "payload": transfer.payload(),
             "deadline_ms": transfer.left_ms(),
         }),
-        Outcome::Refused(refusal) => json!({
-            "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
-            "message": refusal.message, "detail": refusal.detail,
+        Outcome::Balanced(balanced) => json!({
+            "id": id, "outcome": "balanced", "player": player, "server": balanced.server, "addr": balanced.addr,
         }),
+        Outcome::Refused(refusal) => {
+            let mut line = json!({
+                "id": id, "outcome": "refused", "player": player, "reason": refusal.reason.as_str(),
+                "message": refusal.message, "detail": refusal.detail,
+            });
+            if let Some(wait_ms) = refusal.retry_after_ms {
+                line["retry_after_ms"] = wait_ms.into();
+            }
+            line
+        }
     }
 }
 

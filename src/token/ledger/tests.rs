@@ -128,3 +128,17 @@ fn r_11_a_consume_nobody_heard_of_is_delivered_to_the_next_join_or_comes_home() 
     assert_eq!(ledger.expire(100).len(), 1);
     assert!(ledger.expire(200).is_empty());
 }
+
+// A host that goes on after its agent left needs the place again, and nobody may have it twice.
+#[test]
+fn r_11_what_is_never_answered_is_given_up_once_when_its_time_is_over() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = held("t1");
+    assert!(ledger.abandon(1_000).is_empty(), "what is held goes back by itself");
+    assert!(matches!(ledger.begin_redeem(&player(), 50), Redeem::Consume { .. }));
+    assert!(ledger.abandon(1_000).is_empty(), "somebody is asking");
+    ledger.unknown(&id);
+    assert_eq!((ledger.abandon(99).len(), ledger.places()), (0, 1), "its time is not over");
+    assert_eq!((ledger.abandon(100), ledger.places()), (vec![(id.clone(), 7)], 0));
+    assert_eq!((ledger.abandon(100).len(), ledger.deliver(&id).is_none()), (0, true), "neither twice nor handed over");
+}

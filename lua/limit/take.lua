@@ -1,0 +1,60 @@
+-- limit/take: charges one operation of a player against a limit, where the limit lets it through (GCRA).
+--
+-- KEYS 1 limit:<name>:<player>  hash, tat (µs, when nothing is owed any more) and charged (operations, newest first)
+-- ARGV 1 operation, 2 interval (µs that one operation costs), 3 burst (operations at once), 4 keep (ms that a charged
+--      operation is known)
+-- Answers ALLOWED <remaining>  charged; so many more would be let through at that moment
+--         DENIED <wait>        not charged; the next one fits in so many ms
+-- Events  none
+-- Bound   one row; the operations charged in the last keep ms, at most 256.
+-- Repeat  an operation that is among those charged is answered as it was and charged once; one that was denied, or
+--         given back, is judged anew.
+-- Example EVALSHA <sha> 1 maitred:{eu}:limit:command:alice op1 60000000 1 60000
+if #KEYS ~= 1 or #ARGV ~= 4 then
+  return redis.error_reply('ARITY limit/take takes 1 key and 4 arguments')
+end
+local limit = KEYS[1]
+local op, interval, burst, keep = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if not (interval and burst and keep) then
+  return redis.error_reply('ARGUMENT limit/take: interval, burst and keep are whole numbers')
+end
+
+-- Whole ms of the store, counted in µs: not every server has finer ones.
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = now_ms * 1000
+local most = interval * burst
+local row = redis.call('HMGET', limit, 'tat', 'charged')
+local kept, count = {}, 1
+for old, at, base in string.gmatch(row[2] or '', '([^ :]+):(%d+):(%d+)') do
+  if old == op then
+    local left = most - (tonumber(base) + interval - tonumber(at) * 1000)
+    return { 'ALLOWED', string.format('%.0f', math.max(0, math.floor(left / interval))) }
+  end
+  if count < 256 and math.abs(now_ms - tonumber(at)) < keep then
+    count = count + 1
+    kept[count] = old .. ':' .. at .. ':' .. base
+  end
+end
+
+-- More than the whole burst is owed only where the clock stepped back or the limit was changed: then the whole burst is
+-- owed from here on, so that nobody waits for the clock to catch up, and nobody gains.
+local tat = tonumber(row[1] or '') or 0
+local stepped = tat > now + most
+if stepped then
+  tat = now + most
+end
+local base = math.max(tat, now)
+local owed = base + interval - now
+if owed > most then
+  if stepped then
+    redis.call('HSET', limit, 'tat', string.format('%.0f', tat))
+    redis.call('PEXPIRE', limit, string.format('%.0f', math.max(math.ceil(most / 1000), keep)))
+  end
+  return { 'DENIED', string.format('%.0f', math.ceil((owed - most) / 1000)) }
+end
+
+kept[1] = op .. ':' .. string.format('%.0f', now_ms) .. ':' .. string.format('%.0f', base)
+redis.call('HSET', limit, 'tat', string.format('%.0f', base + interval), 'charged', table.concat(kept, ' ', 1, count))
+redis.call('PEXPIRE', limit, string.format('%.0f', math.max(math.ceil(owed / 1000), keep)))
+return { 'ALLOWED', string.format('%.0f', math.floor((most - owed) / interval)) }

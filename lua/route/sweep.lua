@@ -1,0 +1,66 @@
+-- route/sweep: frees routes of an owner long gone, and heals its index.
+--
+-- KEYS 1 owned:<node>  set, the objects of the node
+--      2 owned         set, the nodes that have an owned: set
+--      3 node:<node>   hash, the node's row
+--      4.. route:<kind>:<object>  hash, one for each object
+-- ARGV 1 node, 2 lockTimeoutMs, 3 how long a free record stays (ms), 4 v, 5 dry run (1: decide, write nothing),
+--      then four for each object: <kind>:<object>, version as read, version of the free record, sig of the free record;
+--      0 to 256 objects
+-- Answers SWEPT <word>...  one an object: RELEASED, KEPT (owned by the living, or saved not long ago), HEALED (index
+--                          entry whose record is gone or another's), SKIPPED (changed since it was read)
+-- Events  none
+-- Bound   256 objects a call.
+-- Repeat  what was freed is no longer in the index and is answered HEALED.
+-- Example EVALSHA <sha> 4 maitred:{eu}:owned:b1 maitred:{eu}:owned maitred:{eu}:node:b1 maitred:{eu}:route:island:i1
+--         b1 1500000 60000 1 0 island:i1 1796000001000 1796009001000 5ebd00f2.zzz
+local count = (#ARGV - 5) / 4
+if count < 0 or count ~= math.floor(count) or count > 256 or #KEYS ~= 3 + count then
+  return redis.error_reply('ARITY route/sweep takes 3 keys and 5 arguments, and a key and four arguments for up to 256 objects')
+end
+local owned, owners, node = KEYS[1], KEYS[2], KEYS[3]
+local id, lock_timeout, free_ms, dry = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[5] == '1'
+if not (lock_timeout and tonumber(free_ms)) then
+  return redis.error_reply('ARGUMENT route/sweep: lockTimeoutMs and the time of a free record are whole numbers')
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local lease = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
+local alive = lease[1] and math.abs(now - (tonumber(lease[2]) or 0)) <= (tonumber(lease[3]) or 0)
+local plan = {}
+for i = 1, count do
+  local route = KEYS[3 + i]
+  local member, read, version = ARGV[2 + 4 * i], ARGV[3 + 4 * i], tonumber(ARGV[4 + 4 * i]) or 0
+  local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version', 'saved_at')
+  local step = { word = 'KEPT', route = route, member = member }
+  if row[1] ~= id then
+    step.word = 'HEALED'
+  elseif not (alive and row[2] == lease[1]) and math.abs(now - (tonumber(row[4] or '') or 0)) > lock_timeout then
+    local last = tonumber(row[3] or '') or 0
+    step.word = 'SKIPPED'
+    if row[3] == read and version > last and version >= now - 5000 and version <= math.max(now, last + 1) then
+      step.word, step.version, step.sig = 'RELEASED', ARGV[4 + 4 * i], ARGV[5 + 4 * i]
+    end
+  end
+  plan[i] = step
+end
+
+local answer = { 'SWEPT' }
+for i, step in ipairs(plan) do
+  answer[1 + i] = step.word
+  if not dry then
+    if step.word == 'HEALED' or step.word == 'RELEASED' then
+      redis.call('SREM', owned, step.member)
+    end
+    if step.version then
+      redis.call('HSET', step.route, 'owner', '', 'owner_epoch', '0', 'version', step.version, 'state', 'FREE',
+        'v', ARGV[4], 'sig', step.sig)
+      redis.call('PEXPIRE', step.route, free_ms)
+    end
+  end
+end
+if not dry and redis.call('EXISTS', owned) == 0 then
+  redis.call('SREM', owners, id)
+end
+return answer

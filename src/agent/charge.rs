@@ -1,0 +1,134 @@
+//! What requests and applications are charged against the limits of the config (POL-6).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::Result;
+use crate::ids::{LimitName, OperationId, Player};
+use crate::limit::{Limit, Limits, Verdict};
+
+use super::core::Agent;
+use super::proxy::{Proxy, reason_of};
+use super::request::{Reason, Request};
+
+/// How long a refund is tried while the store does not answer; a charge is not known for much longer.
+const REFUND_MAX: Duration = Duration::from_secs(60);
+/// Between two tries.
+const REFUND_EVERY: Duration = Duration::from_millis(200);
+
+/// The charge of one request. It is made before any backend is asked, so that however many proxies ask at once no more
+/// requests run than the limit lets through, and stands once the request ends in a transfer. Dropped before that, it is
+/// taken back in the background.
+pub(super) struct Charge {
+    proxy: Arc<Proxy>,
+    bill: Option<Bill>,
+    /// After a denial: when to come again.
+    pub retry_after_ms: Option<u64>,
+}
+
+#[derive(Clone)]
+struct Bill {
+    name: LimitName,
+    limit: Limit,
+    player: Player,
+    op: OperationId,
+}
+
+impl Bill {
+    async fn refund(&self, limits: &Limits) -> Result<bool> {
+        limits.refund(&self.name, &self.limit, &self.player, &self.op).await
+    }
+}
+
+impl Charge {
+    pub fn new(proxy: &Arc<Proxy>) -> Self {
+        Self { proxy: Arc::clone(proxy), bill: None, retry_after_ms: None }
+    }
+
+    /// Charges the request against the limit of its source. Without one nothing is sent to the store.
+    pub async fn take(&mut self, request: &Request) -> std::result::Result<(), (Reason, String)> {
+        let core = &self.proxy.core;
+        let config = core.config();
+        let Some((name, limit)) = config.limits.get_key_value(request.source.as_str()) else { return Ok(()) };
+        let bill = Bill { name: name.clone(), limit: *limit, player: request.player.clone(), op: OperationId::fresh() };
+        let limits = Limits::new(core.store.clone());
+        // From here on it may stand.
+        self.bill = Some(bill.clone());
+        match limits.take(&bill.name, &bill.limit, &bill.player, &bill.op).await {
+            Ok(Verdict::Allowed { .. }) => Ok(()),
+            Ok(Verdict::Denied { retry_after_ms }) => {
+                self.bill = None;
+                self.retry_after_ms = Some(retry_after_ms);
+                Err((
+                    Reason::Limited,
+                    format!("the limit {} lets the player through in {retry_after_ms} ms", bill.name),
+                ))
+            }
+            Err(error) => Err((reason_of(&error), error.to_string())),
+        }
+    }
+
+    /// The request has its place: the charge stands.
+    pub fn served(&mut self) {
+        self.bill = None;
+    }
+
+    /// The request ended without a place: the charge is taken back. What the store does not answer goes on in the
+    /// background.
+    pub async fn refund(&mut self) {
+        let Some(bill) = &self.bill else { return };
+        match bill.refund(&Limits::new(self.proxy.core.store.clone())).await {
+            Ok(_) => self.bill = None,
+            Err(error) => tracing::debug!(player = %bill.player, %error, "refunding goes on in the background"),
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Some(bill) = self.bill.take() else { return };
+        let core = Arc::clone(&self.proxy.core);
+        let runtime = core.runtime.clone();
+        let tasks = core.tasks.clone();
+        let refunding = async move {
+            let (limits, give_up) = (Limits::new(core.store.clone()), Instant::now() + REFUND_MAX);
+            while let Err(error) = bill.refund(&limits).await {
+                if !error.is_retryable() || Instant::now() >= give_up {
+                    tracing::warn!(player = %bill.player, limit = %bill.name, %error, "a charge stands; it runs out");
+                    return;
+                }
+                tokio::select! {
+                    () = core.stop.cancelled() => return,
+                    () = tokio::time::sleep(REFUND_EVERY) => {}
+                }
+            }
+        };
+        // A future can be dropped outside of every runtime.
+        tasks.spawn_on(refunding, &runtime);
+    }
+}
+
+/// Limits of the application's own.
+impl Agent {
+    /// Charges an operation of a player against the limit `name` of the config; `None` where the config has no such limit,
+    /// and then nothing is sent. See [`Limits::take`] for repeats, errors and cancelling. All nodes with one config agree.
+    pub async fn take_limit(&self, name: &LimitName, player: &Player, op: &OperationId) -> Result<Option<Verdict>> {
+        let core = self.core();
+        match core.config().limits.get(name).copied() {
+            Some(limit) => Limits::new(core.store.clone()).take(name, &limit, player, op).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes such a charge back: what was charged for did not happen. False where there is no such charge, or no such limit.
+    /// See [`Limits::refund`].
+    pub async fn refund_limit(&self, name: &LimitName, player: &Player, op: &OperationId) -> Result<bool> {
+        let core = self.core();
+        match core.config().limits.get(name).copied() {
+            Some(limit) => Limits::new(core.store.clone()).refund(name, &limit, player, op).await,
+            None => Ok(false),
+        }
+    }
+}

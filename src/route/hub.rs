@@ -1,0 +1,146 @@
+//! What the parts of one node's routing share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::{Error, Result};
+use crate::ids::{ObjectKey, ObjectKind};
+use crate::message::Post;
+use crate::node::{Directory, Lease, Liveness, NodeState};
+
+use super::book::RouteBook;
+use super::keeper::{Job, Served};
+use super::record::{Owner, RouteVersion};
+use super::rendezvous::{Candidate, place};
+use super::table::RouteTable;
+
+/// The label by which nodes are near each other.
+const LOCALITY: &str = "locality";
+/// What the service of a kind starts with.
+const SERVICE_PREFIX: &str = "object.";
+
+/// A keeper of some kind.
+pub(super) trait Kept: Send + Sync {
+    /// Takes a message, in a task of its own that goes on where nobody waits.
+    fn serve(&self, job: Job) -> BoxFuture<'static, Served>;
+    /// True while the object is in memory, or somebody is at it.
+    fn has_place(&self, key: &ObjectKey) -> bool;
+    /// Loads an object that was handed over in `version`.
+    fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion>>;
+    /// One round of the timer.
+    fn tend(&self) -> BoxFuture<'_, ()>;
+    /// Whether it takes what nobody owns.
+    fn on_demand(&self) -> bool;
+}
+
+/// What the parts share.
+pub(super) struct Hub {
+    pub book: RouteBook,
+    pub table: RouteTable,
+    pub lease: Lease,
+    pub directory: Directory,
+    pub post: Post,
+    /// This node's `locality` label.
+    pub locality: Option<String>,
+    pub keepers: RwLock<HashMap<String, Arc<dyn Kept>>>,
+    /// Kinds that this node sends to, and whether they are taken over on demand.
+    pub known: RwLock<HashMap<String, bool>>,
+    /// Updates on their way to origins.
+    pub updates: Arc<Semaphore>,
+    pub tasks: TaskTracker,
+    pub stop: CancellationToken,
+    pub runtime: Handle,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hub({})", self.lease.id())
+    }
+}
+
+/// The service that takes messages to the objects of a kind.
+pub(super) fn service_of(kind: &str) -> String {
+    format!("{SERVICE_PREFIX}{kind}")
+}
+
+impl Hub {
+    /// The keeper of a kind.
+    pub fn keeper(&self, kind: &str) -> Option<Arc<dyn Kept>> {
+        self.keepers.read().unwrap_or_else(PoisonError::into_inner).get(kind).cloned()
+    }
+
+    /// Enters a keeper; false where the kind has one already.
+    pub fn enter(&self, kind: &ObjectKind, keeper: Arc<dyn Kept>) -> bool {
+        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
+        let free = !keepers.contains_key(kind.as_str());
+        if free {
+            keepers.insert(kind.as_str().to_owned(), keeper);
+        }
+        free
+    }
+
+    /// Whether a kind is taken over on demand, as far as this node knows.
+    pub fn is_on_demand(&self, kind: &str) -> bool {
+        match self.keeper(kind) {
+            Some(keeper) => keeper.on_demand(),
+            None => self.known.read().unwrap_or_else(PoisonError::into_inner).get(kind).copied().unwrap_or(false),
+        }
+    }
+
+    /// True where that incarnation of a node can be sent to (RTE-11). A node whose last beat is merely late is not known to
+    /// be gone.
+    pub async fn is_available(&self, owner: &Owner) -> bool {
+        if owner.node == *self.lease.id() {
+            return owner.epoch == self.lease.epoch() && self.lease.is_valid();
+        }
+        match self.directory.resolve(&owner.node).await {
+            Ok(record) => record.epoch == owner.epoch && record.state != NodeState::ShuttingDown,
+            Err(Error::NodeSuspect(_)) => self.directory.epoch_of(&owner.node) == Some(owner.epoch),
+            Err(Error::NodeNotFound(_) | Error::NodeOffline(_) | Error::NodeRemoved(_)) => false,
+            // Nobody knows, so nothing is forgotten for it.
+            Err(_) => true,
+        }
+    }
+
+    /// The node that takes an object which nobody owns: by rendezvous over the nodes that are ready and host the kind, those
+    /// of this node's locality first. Not `deaf`, who turned out not to listen.
+    pub fn default_place(&self, key: &ObjectKey, deaf: Option<&Owner>) -> Option<Owner> {
+        let service = service_of(key.kind());
+        let snapshot = self.directory.snapshot();
+        let mut ready: HashMap<&str, (Owner, bool)> = HashMap::new();
+        for view in &snapshot.nodes {
+            let record = &view.record;
+            if view.liveness != Liveness::Online || record.state != NodeState::Ready || !record.offers(&service) {
+                continue;
+            }
+            let near = self.locality.is_some() && record.labels.get(LOCALITY) == self.locality.as_ref();
+            let owner = Owner { node: record.id.clone(), epoch: record.epoch };
+            ready.insert(record.id.as_str(), (owner, near));
+        }
+        let own = self.lease.id();
+        if self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand()) && self.lease.is_valid() {
+            let me = Owner { node: own.clone(), epoch: self.lease.epoch() };
+            ready.insert(own.as_str(), (me, self.locality.is_some()));
+        } else {
+            ready.remove(own.as_str());
+        }
+        if let Some(deaf) = deaf {
+            ready.remove(deaf.node.as_str());
+        }
+        let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });
+        let chosen = place(key.as_str(), candidates)?;
+        ready.get(chosen).map(|(owner, _)| owner.clone())
+    }
+}
+
+/// A label's name, for whoever sets up a node.
+pub(super) fn locality_of(labels: &std::collections::BTreeMap<String, String>) -> Option<String> {
+    labels.get(LOCALITY).cloned()
+}

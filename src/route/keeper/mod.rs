@@ -1,0 +1,216 @@
+//! The objects of one kind that this node owns: in memory, writable, saved and given up in order.
+
+mod flush;
+mod io;
+mod serve;
+mod slot;
+mod tend;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::ids::{ObjectKey, ObjectKind};
+
+use super::hub::Hub;
+use super::kind::{KindOptions, ObjectType};
+use super::record::RouteVersion;
+
+pub use flush::{FlushProgress, FlushReport, Unsaved};
+pub(super) use serve::{Job, Served};
+pub(super) use slot::{Guard, Live, Slot};
+
+/// Keeps the objects of one kind that this node owns. Cheap to clone; clones are one keeper.
+pub struct Keeper<K: ObjectType> {
+    pub(super) inner: Arc<Inner<K>>,
+}
+
+pub(super) struct Inner<K: ObjectType> {
+    pub hub: Arc<Hub>,
+    pub kind: K,
+    pub name: ObjectKind,
+    pub options: KindOptions,
+    slots: Mutex<HashMap<ObjectKey, Arc<Slot<K::Object>>>>,
+    closing: AtomicBool,
+}
+
+impl<K: ObjectType> Clone for Keeper<K> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<K: ObjectType> fmt::Debug for Keeper<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keeper({} of {})", self.inner.name, self.inner.hub.lease.id())
+    }
+}
+
+impl<K: ObjectType> Keeper<K> {
+    pub(super) fn new(hub: Arc<Hub>, name: ObjectKind, kind: K) -> Self {
+        let options = kind.options();
+        let inner = Inner { hub, kind, name, options, slots: Mutex::default(), closing: AtomicBool::new(false) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &ObjectKind {
+        &self.inner.name
+    }
+
+    /// What the application says about the kind.
+    pub fn object_type(&self) -> &K {
+        &self.inner.kind
+    }
+
+    /// Objects in memory now, and those that somebody is at.
+    pub fn len(&self) -> usize {
+        self.inner.slots().values().filter(|slot| slot.is_used()).count()
+    }
+
+    /// True without any object in memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Messages held back because their object moves.
+    pub fn held_back(&self) -> usize {
+        self.inner.slots().values().map(|slot| slot.held_back()).sum()
+    }
+
+    /// Takes the object if it is free or this node's already, loads it, and answers the version that this node owns it
+    /// in. Also where the kind is not taken over on demand.
+    ///
+    /// Errors with [`Error::NotOwner`] where another node owns it, [`Error::Routed`] with
+    /// [`NotFound`](crate::error::RouteRefusal::NotFound) where there is nothing to load and nothing is created, and as the
+    /// store's calls do.
+    pub async fn acquire(&self, key: &ObjectKey) -> Result<RouteVersion> {
+        let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
+        self.run(move |inner| async move {
+            let mut guard = turn.await;
+            inner.promote(&key, &mut guard).await
+        })
+        .await
+    }
+
+    /// Runs `work` with an object that is in memory here and writable, or is taken as [`acquire`](Self::acquire) takes
+    /// it. `work` answers a value and whether it changed the object; the change is saved on the timer, or at once where
+    /// the kind answers after its save.
+    pub async fn with<R: Send + 'static>(
+        &self,
+        key: &ObjectKey,
+        work: impl FnOnce(&mut K::Object) -> (R, bool) + Send + 'static,
+    ) -> Result<R> {
+        let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
+        self.run(move |inner| async move {
+            let mut guard = turn.await;
+            inner.promote(&key, &mut guard).await?;
+            let Some(live) = guard.as_mut() else { return Err(lost(&key)) };
+            let (value, changed) = work(&mut live.object);
+            inner.after_change(&key, &mut guard, changed).await?;
+            Ok(value)
+        })
+        .await
+    }
+
+    /// Saves an object that is in memory now. Nothing to do where it is not, or did not change.
+    pub async fn save(&self, key: &ObjectKey) -> Result<()> {
+        let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
+        self.run(move |inner| async move {
+            let mut guard = turn.await;
+            inner.save(&key, &mut guard).await
+        })
+        .await
+    }
+
+    /// Saves an object and gives it up; nothing to do where it is not in memory.
+    pub async fn release(&self, key: &ObjectKey) -> Result<()> {
+        let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
+        self.run(move |inner| async move {
+            let mut guard = turn.await;
+            inner.release(&key, &mut guard, false).await
+        })
+        .await
+    }
+
+    /// Gives an object up together with its bytes in the built-in store. It is taken first where it is free.
+    pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
+        let key = self.own(key)?;
+        let turn = self.inner.slot(&key).turn();
+        self.run(move |inner| async move {
+            let mut guard = turn.await;
+            inner.promote(&key, &mut guard).await?;
+            inner.release(&key, &mut guard, true).await
+        })
+        .await
+    }
+
+    /// The key, if it is of this kind.
+    pub(super) fn own(&self, key: &ObjectKey) -> Result<ObjectKey> {
+        if key.kind() == self.inner.name.as_str() {
+            return Ok(key.clone());
+        }
+        Err(Error::OutOfBounds { what: "object", problem: format!("{key} is not of kind {}", self.inner.name) })
+    }
+
+    /// Runs `work` to its end whatever becomes of the caller's future: nothing of an object is left half-done.
+    pub(super) async fn run<R, F, Fut>(&self, work: F) -> Result<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(Arc<Inner<K>>) -> Fut,
+        Fut: Future<Output = Result<R>> + Send + 'static,
+    {
+        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
+    fn spawn<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
+        self.inner.hub.tasks.spawn_on(work, &self.inner.hub.runtime)
+    }
+}
+
+impl<K: ObjectType> Inner<K> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<ObjectKey, Arc<Slot<K::Object>>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object's place, made where there is none.
+    pub fn slot(&self, key: &ObjectKey) -> Arc<Slot<K::Object>> {
+        Arc::clone(self.slots().entry(key.clone()).or_insert_with(Slot::new))
+    }
+
+    /// True where the object has a place here.
+    pub fn has_slot(&self, key: &ObjectKey) -> bool {
+        self.slots().contains_key(key)
+    }
+
+    /// Takes places away that nobody uses.
+    fn tidy(&self) {
+        // Whoever waits for a place, or is at it, has a handle of it.
+        self.slots().retain(|_, slot| Arc::strong_count(slot) > 1 || slot.is_used());
+    }
+
+    /// Takes the object's place away, if nobody uses it.
+    fn tidy_one(&self, key: &ObjectKey) {
+        let mut slots = self.slots();
+        // The map's handle and the caller's.
+        if slots.get(key).is_some_and(|slot| Arc::strong_count(slot) <= 2 && !slot.is_used()) {
+            slots.remove(key);
+        }
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+}
+
+fn lost(key: &ObjectKey) -> Error {
+    Error::NotOwner { object: key.clone(), owner: None }
+}

@@ -1,0 +1,159 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::ids::OperationId;
+use crate::node::Lease;
+use crate::store::boot_ms;
+
+use super::super::forward::Local;
+use super::super::record::{Cas, Held};
+
+/// The place of one object in this node's memory. Whoever does anything with the object holds its lock, which is given in
+/// the order of asking: so all I/O of the object is in order, and messages that come while it moves wait here.
+#[derive(Debug)]
+pub(in crate::route) struct Slot<T> {
+    state: Arc<Mutex<Option<Live<T>>>>,
+    waiting: Arc<AtomicUsize>,
+    moving: AtomicBool,
+}
+
+/// An object that this node owns.
+#[derive(Debug)]
+pub(in crate::route) struct Live<T> {
+    pub object: T,
+    pub held: Held,
+    pub cas: Cas,
+    /// It is not what was saved last.
+    pub dirty: bool,
+    /// A save whose outcome is not known.
+    pub unsettled: Option<Unsettled>,
+    /// When it was last used, on the machine's clock.
+    pub used_boot_ms: u64,
+    /// When the record was last known to be this node's: the sending of that write.
+    pub renewed_boot_ms: u64,
+    /// The gaps of the lease before that write was sent.
+    pub gaps: u64,
+    /// Its place in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
+    pub spread: u64,
+}
+
+/// A save that was sent: it is repeated to the byte until its outcome is definite.
+#[derive(Debug, Clone)]
+pub(in crate::route) struct Unsettled {
+    pub op: OperationId,
+    pub data: String,
+    /// It was sent, and nobody knows whether it had its effect.
+    pub unknown: bool,
+}
+
+/// The lock of a slot, until it is dropped.
+pub(in crate::route) type Guard<T> = OwnedMutexGuard<Option<Live<T>>>;
+
+/// A place in the line for a slot's lock, taken when it is made.
+pub(in crate::route) type Turn<T> = BoxFuture<'static, Guard<T>>;
+
+impl<T: Send + 'static> Slot<T> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { state: Arc::new(Mutex::new(None)), waiting: Arc::default(), moving: AtomicBool::new(false) })
+    }
+
+    /// Takes a place in the line now, whenever the turn is awaited: first come, first served.
+    pub fn turn(&self) -> Turn<T> {
+        let waiting = Waiting::enter(&self.waiting);
+        let locking = Arc::clone(&self.state).lock_owned();
+        let mut turn = async move {
+            let guard = locking.await;
+            drop(waiting);
+            guard
+        }
+        .boxed();
+        // The lock's line is joined at the first look.
+        match (&mut turn).now_or_never() {
+            Some(guard) => std::future::ready(guard).boxed(),
+            None => turn,
+        }
+    }
+
+    /// Looks at the object; `None` while somebody is at it, or without one.
+    pub fn look<R>(&self, at: impl FnOnce(&Live<T>) -> R) -> Option<R> {
+        self.state.try_lock().ok()?.as_ref().map(at)
+    }
+
+    /// Marks it as moving, until the mark is dropped.
+    pub fn mark(&self) -> Mark<'_> {
+        self.moving.store(true, Ordering::Release);
+        Mark(&self.moving)
+    }
+
+    /// Messages that are held back because the object moves.
+    pub fn held_back(&self) -> usize {
+        if self.moving.load(Ordering::Acquire) { self.waiting.load(Ordering::Acquire) } else { 0 }
+    }
+
+    /// True while an object may be in it, or somebody is at it.
+    pub fn is_used(&self) -> bool {
+        self.state.try_lock().map_or(true, |state| state.is_some())
+    }
+}
+
+struct Waiting(Arc<AtomicUsize>);
+
+impl Waiting {
+    fn enter(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// An object moves as long as this lives.
+pub(in crate::route) struct Mark<'a>(&'a AtomicBool);
+
+impl Drop for Mark<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Live<T> {
+    pub fn new(object: T, held: Held, cas: Cas, sent_boot_ms: u64, gaps: u64) -> Self {
+        Self {
+            object,
+            held,
+            cas,
+            dirty: false,
+            unsettled: None,
+            used_boot_ms: boot_ms(),
+            renewed_boot_ms: sent_boot_ms,
+            gaps,
+            spread: rand::random::<u64>() % 64,
+        }
+    }
+
+    /// A write that was sent then was answered: the record was this node's.
+    pub fn renewed(&mut self, sent_boot_ms: u64, gaps: u64) {
+        self.renewed_boot_ms = sent_boot_ms;
+        self.gaps = gaps;
+    }
+
+    /// What of it this node may rely on without asking the store: the lock timeout less a tenth, counted from the
+    /// sending of the last write that was answered, and the lease without a gap since.
+    pub fn local(&self, lease: &Lease, lock_timeout_ms: u64) -> Local {
+        let usable = lock_timeout_ms - lock_timeout_ms / 10;
+        let young = boot_ms().saturating_sub(self.renewed_boot_ms) < usable;
+        if young && lease.is_valid() && lease.epoch() == self.held.owner.epoch && lease.gaps() == self.gaps {
+            Local::Writable(self.held.version)
+        } else {
+            Local::Doubtful
+        }
+    }
+}

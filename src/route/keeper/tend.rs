@@ -1,0 +1,75 @@
+//! The timer: what changed is saved, what nobody uses is given up, and records are renewed in time.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+
+use crate::ids::ObjectKey;
+use crate::store::boot_ms;
+
+use super::super::kind::ObjectType;
+use super::{Inner, Keeper, Live, Slot};
+
+/// Objects that are saved at the same time.
+pub(super) const SIDE_BY_SIDE: usize = 64;
+
+/// What the timer has to do with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Save,
+    Release,
+}
+
+impl<K: ObjectType> Keeper<K> {
+    /// One round of the timer.
+    pub(super) async fn tend_all(&self) {
+        self.inner.tidy();
+        if !self.inner.hub.lease.is_valid() {
+            return;
+        }
+        let now = boot_ms();
+        let due: Vec<(ObjectKey, Arc<Slot<K::Object>>)> = {
+            let slots = self.inner.slots();
+            let due = slots.iter().filter(|(_, slot)| {
+                // Whoever is at it uses it, and the next round comes.
+                let due = slot.look(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
+                due != Due::Nothing
+            });
+            due.map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect()
+        };
+        metrics::gauge!("maitred_objects_due", "kind" => self.inner.name.to_string()).set(due.len() as f64);
+        stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |(key, slot)| self.tend_one(key, slot)).await;
+    }
+
+    async fn tend_one(&self, key: ObjectKey, slot: Arc<Slot<K::Object>>) {
+        let object = key.clone();
+        let turn = slot.turn();
+        let tended = self.run(move |inner| async move {
+            let mut guard = turn.await;
+            let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
+            match due {
+                Due::Nothing => Ok(()),
+                Due::Save => inner.save(&key, &mut guard).await,
+                Due::Release => inner.release(&key, &mut guard, false).await,
+            }
+        });
+        if let Err(error) = tended.await {
+            tracing::warn!(%object, %error, "could not save an object on its timer");
+        }
+        self.inner.tidy_one(&object);
+    }
+}
+
+impl<K: ObjectType> Inner<K> {
+    fn due(&self, live: &Live<K::Object>, now: u64) -> Due {
+        if now.saturating_sub(live.used_boot_ms) >= self.options.idle_ms {
+            return Due::Release;
+        }
+        let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
+        let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
+        let since = now.saturating_sub(live.renewed_boot_ms);
+        let changed = live.dirty || live.unsettled.is_some();
+        if (changed && since >= save_ms) || since >= renew_ms { Due::Save } else { Due::Nothing }
+    }
+}

@@ -1,0 +1,107 @@
+use serde::Serialize;
+
+use crate::envelope::SCHEMA_VERSION_TEXT;
+use crate::error::{Error, Result, StoreRefusal};
+use crate::ids::{NodeId, ObjectKey};
+use crate::store::{Answer, Invocation, Key, scripts};
+
+use super::book::RouteBook;
+use super::record::{RouteVersion, sign_route};
+
+/// Objects in one call.
+const BATCH: usize = 128;
+
+/// How a sweep is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SweepOptions {
+    /// Decide and count, change nothing.
+    pub dry_run: bool,
+    /// Objects in one sweep. Default 100,000.
+    pub limit: usize,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        Self { dry_run: false, limit: 100_000 }
+    }
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct SweepReport {
+    /// Routes of owners long gone that are free now.
+    pub released: u64,
+    /// Routes of the living, or saved not long ago.
+    pub kept: u64,
+    /// Index entries whose record is gone or another's.
+    pub healed: u64,
+    /// Records that changed under the look.
+    pub skipped: u64,
+    /// Nodes with an index.
+    pub nodes: u64,
+}
+
+impl SweepReport {
+    fn count(&mut self, answer: &Answer) {
+        for word in answer.values() {
+            match word.as_str() {
+                "RELEASED" => self.released += 1,
+                "KEPT" => self.kept += 1,
+                "HEALED" => self.healed += 1,
+                _ => self.skipped += 1,
+            }
+        }
+    }
+}
+
+/// Looks through the indexes of all owners: frees what an owner long gone did not save for the lock timeout, and takes out
+/// entries without a record. Any number may run at once. Runs `route/sweep`.
+pub async fn sweep(book: &RouteBook, options: SweepOptions) -> Result<SweepReport> {
+    let store = book.store();
+    let mut report = SweepReport::default();
+    let mut left = options.limit;
+    for owner in store.members(store.keys().owners()).await? {
+        let Ok(owner) = NodeId::new(&owner) else { continue };
+        let members = store.members(store.keys().owned(&owner)).await?;
+        let objects: Vec<ObjectKey> =
+            members.iter().filter_map(|member| ObjectKey::read(member).ok()).take(left).collect();
+        left -= objects.len();
+        report.nodes += 1;
+        // An empty index still costs one call: the node may have to go off the list of those that have one.
+        let batches: Vec<&[ObjectKey]> = if objects.is_empty() { vec![&[]] } else { objects.chunks(BATCH).collect() };
+        for batch in batches {
+            match sweep_batch(book, &owner, batch, options.dry_run).await {
+                Ok(answer) => report.count(&answer),
+                Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
+                    tracing::warn!(%owner, "a key of another type is among the routes; its batch is left out");
+                    report.skipped += u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    metrics::counter!("maitred_routes_swept_total", "what" => "released").increment(report.released);
+    metrics::counter!("maitred_routes_swept_total", "what" => "healed").increment(report.healed);
+    Ok(report)
+}
+
+async fn sweep_batch(book: &RouteBook, owner: &NodeId, batch: &[ObjectKey], dry_run: bool) -> Result<Answer> {
+    let (store, keys) = (book.store(), book.store().keys());
+    let route_keys: Vec<Key<'_>> = batch.iter().map(|object| keys.route(object)).collect();
+    let rows = store.fields(&route_keys, &["version"]).await?;
+    let mut key_list = vec![keys.owned(owner), keys.owners(), keys.node(owner)];
+    key_list.extend(&route_keys);
+    let mut call = Invocation::new(&scripts::ROUTE_SWEEP, &key_list)
+        .arg(owner.as_str())
+        .arg(book.times().lock_timeout_ms)
+        .arg(book.times().free_ms)
+        .arg(SCHEMA_VERSION_TEXT)
+        .arg(if dry_run { "1" } else { "0" });
+    for (object, row) in batch.iter().zip(&rows) {
+        let read = row.number("version").unwrap_or(0);
+        let version = RouteVersion(store.clock().now_ms().max(read.saturating_add(1)));
+        let sig = sign_route(book.trust(), object, None, version);
+        call = call.arg(object.as_str()).arg(read).arg(version.0).arg(&sig);
+    }
+    store.run(&call).await
+}

@@ -1,0 +1,25 @@
+//! PLC-1 to PLC-7 as players meet them: the example edge proxy in front of real Minecraft servers, with real clients. If
+//! this fails, a network that builds its proxy like the example logs players in twice, or nowhere, or shows them nothing.
+//!
+//! `real` needs Node.js and what `make minecraft` installs; without them it says that it was skipped.
+#![cfg(feature = "cli")]
+
+mod agents_common;
+mod support;
+
+#[path = "place/backend.rs"]
+#[allow(dead_code, reason = "the tests of placement use the rest")]
+mod backend;
+#[path = "minecraft/edge.rs"]
+mod edge;
+#[path = "../examples/minecraft_proxy/frame.rs"]
+#[allow(dead_code, reason = "the proxy uses the rest")]
+mod frame;
+#[path = "../examples/minecraft_proxy/hello.rs"]
+mod hello;
+#[path = "minecraft/packets.rs"]
+mod packets;
+#[path = "minecraft/real.rs"]
+mod real;
+#[path = "minecraft/wire.rs"]
+mod wire;

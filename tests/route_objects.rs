@@ -1,0 +1,15 @@
+//! Objects in memory: taken, saved, given up, and reached by messages from wherever they are sent.
+
+#[path = "messages/member.rs"]
+mod member;
+mod routes_common;
+mod support;
+
+#[path = "route_objects/keeping.rs"]
+mod keeping;
+#[path = "route_objects/moving.rs"]
+mod moving;
+#[path = "route_objects/rules.rs"]
+mod rules;
+#[path = "route_objects/table.rs"]
+mod table;

@@ -1,0 +1,229 @@
+//! Members that host a counter, and what happened to it.
+#![allow(dead_code, reason = "every test binary compiles all of this and uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use maitred::Error;
+use maitred::ids::{ObjectKey, ObjectKind};
+use maitred::message::CallError;
+use maitred::route::{
+    CacheTimes, Handled, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook, RouteTimes,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use crate::member::{Member, Options, PATIENCE};
+use crate::support::wait::eventually;
+
+/// Timeout of calls that must be answered.
+pub const CALL: Duration = Duration::from_secs(15);
+
+pub fn object(text: &str) -> ObjectKey {
+    ObjectKey::read(text).unwrap()
+}
+
+pub fn counter() -> ObjectKind {
+    ObjectKind::new("counter").unwrap()
+}
+
+/// A number, and which increments it is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    pub value: u64,
+    /// Increments that came a second time.
+    pub twice: u64,
+    /// One bit an increment, by sender.
+    pub seen: BTreeMap<String, Vec<u64>>,
+}
+
+/// One increment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Increment {
+    pub sender: String,
+    pub number: usize,
+}
+
+impl Count {
+    pub fn add(&mut self, increment: &Increment) {
+        let words = self.seen.entry(increment.sender.clone()).or_default();
+        let (word, bit) = (increment.number / 64, 1_u64 << (increment.number % 64));
+        words.resize(words.len().max(word + 1), 0);
+        self.twice += u64::from(words[word] & bit != 0);
+        words[word] |= bit;
+        self.value += 1;
+    }
+
+    pub fn has(&self, sender: &str, number: usize) -> bool {
+        let word = self.seen.get(sender).and_then(|words| words.get(number / 64)).copied().unwrap_or(0);
+        word & (1 << (number % 64)) != 0
+    }
+}
+
+/// The counter as an application has it, under the test's control.
+#[derive(Clone)]
+pub struct Counter {
+    pub options: KindOptions,
+    pub creates: bool,
+    /// Nothing of the store can be read while this is set.
+    pub broken: Arc<AtomicBool>,
+    /// Removals wait for a permit of it.
+    pub door: Arc<Semaphore>,
+    pub events: Arc<Mutex<Vec<String>>>,
+    pub most_hops: Arc<AtomicU32>,
+}
+
+impl Counter {
+    pub fn new(options: KindOptions) -> Self {
+        Self {
+            options,
+            creates: true,
+            broken: Arc::default(),
+            door: Arc::new(Semaphore::new(1_000_000)),
+            events: Arc::default(),
+            most_hops: Arc::default(),
+        }
+    }
+
+    pub fn told(&self) -> Vec<String> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, what: String) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+}
+
+impl ObjectType for Counter {
+    type Object = Count;
+
+    fn options(&self) -> KindOptions {
+        self.options
+    }
+
+    async fn handle(&self, _key: &ObjectKey, count: &mut Count, call: ObjectCall) -> Result<Handled, CallError> {
+        self.most_hops.fetch_max(call.hops, Ordering::SeqCst);
+        match call.method.as_str() {
+            "inc" => {
+                count.add(&call.json()?);
+                Handled::changed(&count.value)
+            }
+            "get" => Handled::unchanged(&count.value),
+            "panic" => panic!("as the test wants it"),
+            _ => Err(call.unknown_method()),
+        }
+    }
+
+    fn create(&self, _key: &ObjectKey) -> Option<Count> {
+        self.creates.then(Count::default)
+    }
+
+    fn encode(&self, count: &Count) -> maitred::Result<String> {
+        Ok(serde_json::to_string(count).unwrap())
+    }
+
+    fn decode(&self, key: &ObjectKey, text: &str) -> maitred::Result<Count> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(Error::OutOfBounds { what: "counter", problem: format!("{key} cannot be read") });
+        }
+        serde_json::from_str(text)
+            .map_err(|error| Error::Protocol { during: "reading a counter", detail: error.to_string() })
+    }
+
+    async fn promoted(&self, key: &ObjectKey, count: &mut Count) {
+        self.tell(format!("promoted {key} {}", count.value));
+    }
+
+    async fn removing(&self, key: &ObjectKey, count: &mut Count) -> bool {
+        self.door.acquire().await.unwrap().forget();
+        self.tell(format!("removing {key} {}", count.value));
+        false
+    }
+
+    async fn removed(&self, key: &ObjectKey, count: Count, why: &Removal) {
+        self.tell(format!("removed {key} {} {why:?}", count.value));
+    }
+}
+
+/// A member that hosts counters.
+pub struct Host {
+    pub member: Member,
+    pub router: ObjectRouter,
+    pub keeper: Keeper<Counter>,
+    pub counter: Counter,
+}
+
+impl Host {
+    pub async fn join(url: &str, name: &str, options: KindOptions) -> Self {
+        Self::join_as(Member::join(url, name).await, Counter::new(options), RouteTimes::default()).await
+    }
+
+    pub async fn join_as(member: Member, counter: Counter, times: RouteTimes) -> Self {
+        let router = router(&member, times);
+        let keeper = router.host(self::counter(), counter.clone()).unwrap();
+        member.beat_now().await;
+        Self { member, router, keeper, counter }
+    }
+
+    pub async fn inc(&self, key: &ObjectKey, number: usize) -> maitred::Result<u64> {
+        inc(&self.router, key, self.member.id.as_str(), number).await
+    }
+
+    /// What the store has of a counter.
+    pub async fn stored(&self, key: &ObjectKey) -> Option<Count> {
+        let stored = self.router.book().load(key).await.unwrap()?;
+        Some(serde_json::from_str(&stored.data).unwrap())
+    }
+
+    pub async fn owner(&self, key: &ObjectKey) -> Option<String> {
+        let route = self.router.book().read(key).await.unwrap()?;
+        route.owner.map(|owner| owner.node.to_string())
+    }
+}
+
+pub fn router(member: &Member, times: RouteTimes) -> ObjectRouter {
+    let book = RouteBook::new(member.store.clone(), member.trust.clone(), member.lease.clone(), times);
+    let (post, directory) = (member.post.clone(), member.directory.clone());
+    ObjectRouter::start(book, CacheTimes::default(), post, directory, &BTreeMap::new()).unwrap()
+}
+
+pub async fn inc(router: &ObjectRouter, key: &ObjectKey, sender: &str, number: usize) -> maitred::Result<u64> {
+    let increment = Increment { sender: sender.to_owned(), number };
+    router.call_json(key, "inc", &increment, CALL).await
+}
+
+/// A member that only sends.
+pub struct Client {
+    pub member: Member,
+    pub router: ObjectRouter,
+}
+
+impl Client {
+    pub async fn join(url: &str, name: &str) -> Self {
+        let member = Member::join_with(url, name, Options::default()).await;
+        let router = router(&member, RouteTimes::default());
+        router.sends_to(&counter(), true);
+        member.beat_now().await;
+        Self { member, router }
+    }
+
+    pub async fn inc(&self, key: &ObjectKey, number: usize) -> maitred::Result<u64> {
+        inc(&self.router, key, self.member.id.as_str(), number).await
+    }
+}
+
+/// Waits until everybody sees everybody.
+pub async fn acquainted(members: &[&Member]) {
+    for one in members {
+        for other in members.iter().filter(|other| other.id != one.id) {
+            one.sees(other).await;
+        }
+    }
+}
+
+/// Waits until so many messages are held back for moving objects of `host`.
+pub async fn holds_back(host: &Host, count: usize) {
+    eventually("messages are held back", PATIENCE, async || host.keeper.held_back() == count).await;
+}

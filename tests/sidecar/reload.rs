@@ -1,0 +1,66 @@
+//! POL-3: SIGHUP takes a changed file over, and a file with problems ends nothing.
+
+use serde_json::{Value, json};
+
+use crate::support::fleet::Node;
+use crate::{Fleet, LIMIT, ask, sees};
+
+/// Writes the file, tells the process, and waits for what it says.
+async fn reload(fleet: &Fleet, node: &mut Node, text: &str) -> Value {
+    std::fs::write(fleet.config(), text).expect("a config");
+    node.sighup();
+    let told = |line: &Value| matches!(line["event"].as_str(), Some("reloaded" | "reload_refused"));
+    node.wait_for(told, LIMIT).await
+}
+
+#[tokio::test]
+async fn pol_3_a_hangup_takes_the_file_over_and_a_bad_one_changes_nothing() {
+    let fleet = Fleet::new();
+    let first = std::fs::read_to_string(fleet.config()).expect("the config");
+    let (mut backend, ready) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 2})).await;
+    sees(&mut proxy, "alice").await;
+
+    let bad = reload(&fleet, &mut backend, &format!("{first}heartbeat: 7\nstoer: 1\n")).await;
+    let lines: Vec<&str> = bad["problems"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert!(bad["event"] == "reload_refused" && lines.len() == 2, "{bad}");
+    assert!(lines.iter().any(|line| line.contains("network.yml: stoer: unknown key (line 5")), "{bad}");
+    let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
+    assert_eq!((&status["epoch"], &status["promised"]), (&ready["epoch"], &json!(1)), "it goes on: {status}");
+
+    let hot = reload(&fleet, &mut proxy, &format!("{first}texts: {{ noCandidate: \"nobody home\" }}\n")).await;
+    assert_eq!((&hot["outcome"], &hot["changed"]), (&json!("swapped"), &json!(["texts"])));
+    let refused = ask(&mut proxy, json!({"op": "dispatch", "id": "r1", "player": "bob", "server": "b9"})).await;
+    assert_eq!(refused["message"], "nobody home");
+
+    // Another beat: it leaves and joins anew, and its places stay its own.
+    let anew = reload(&fleet, &mut backend, &first.replace("intervalMs: 500", "intervalMs: 400")).await;
+    assert_eq!((&anew["outcome"], &anew["changed"]), (&json!("restarted"), &json!(["heartbeat"])));
+    let again = backend.wait_for(|line| line["event"] == "ready", LIMIT).await;
+    assert!(again["epoch"].as_u64() > ready["epoch"].as_u64(), "{again}");
+    let status = ask(&mut backend, json!({"op": "status", "id": "t2"})).await;
+    assert_eq!((&status["free"], &status["promised"]), (&json!(2), &json!(0)), "{status}");
+    sees(&mut proxy, "carol").await;
+    assert_eq!(backend.sigterm().code(), Some(0));
+}
+
+// A file that switches the node on can switch it off; the lines are answered all the while.
+#[tokio::test]
+async fn pol_3_a_file_switches_the_node_off_and_on_again() {
+    let fleet = Fleet::new();
+    let on = format!("enabled: true\n{}", std::fs::read_to_string(fleet.config()).expect("the config"));
+    std::fs::write(fleet.config(), &on).expect("a config");
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let off = reload(&fleet, &mut backend, &on.replace("true", "false")).await;
+    assert_eq!(off["outcome"], "switched_off");
+    let answer = ask(&mut backend, json!({"op": "redeem", "id": "r1", "player": "alice"})).await;
+    assert_eq!((&answer["outcome"], &answer["agent"]), (&json!("error"), &json!({"state": "off"})));
+    let mut conn = fleet.store.conn().await;
+    let left: Vec<String> = redis::cmd("KEYS").arg("*node*").query_async(&mut conn).await.expect("KEYS");
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(reload(&fleet, &mut backend, &on).await["outcome"], "started");
+    backend.wait_for(|line| line["event"] == "ready", LIMIT).await;
+    let answer = ask(&mut backend, json!({"op": "redeem", "id": "r2", "player": "alice"})).await;
+    assert_eq!(answer["outcome"], "none");
+}
