@@ -92,7 +92,7 @@ impl Candidates {
             self.regions = Regions::default();
             for row in &mut self.rows {
                 row.read(&self.costs, &mut self.regions, setting.locality, setting.own);
-                row.far = self.costs.far(row.known.rtt_ms);
+                row.far = row.known.rtt_ms.map(|rtt_ms| self.costs.far(rtt_ms));
             }
         }
         if !has_same_nodes || !Arc::ptr_eq(&self.switches, switches) {
@@ -210,7 +210,7 @@ impl Candidates {
         let known = self.known_mut(id);
         let smoothed = known.rtt_ms.map_or(rtt_ms, |rtt| rtt + RTT_SHARE * (rtt_ms - rtt));
         known.rtt_ms = Some(smoothed);
-        let far = self.costs.far(Some(smoothed));
+        let far = Some(self.costs.far(smoothed));
         if let Some(row) = self.at(id).and_then(|at| self.rows.get_mut(at)) {
             row.far = far;
         }
