@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::envelope::{KeyId, Keyring};
 use crate::error::{Error, Result};
+use crate::node::ControlEntry;
 
 use super::config::Config;
 use super::kept::Keep;
@@ -317,7 +318,7 @@ impl<A: Kept> Inner<A> {
             }
         };
         let Some(agent) = agent else {
-            self.begin(&mut turn, config, keyring)?;
+            self.begin(&mut turn, config, keyring, None)?;
             return Ok(Reloaded::Started);
         };
         let changed = turn.config.changed(&config);
@@ -330,17 +331,33 @@ impl<A: Kept> Inner<A> {
             turn.config = config;
             return Ok(Reloaded::Swapped { changed });
         }
+        // A push of this store and these keys stays believed.
+        let known = keyring.accepted_kids();
+        let stays = turn.config.zone == config.zone
+            && turn.config.store.url == config.store.url
+            && turn.kids.iter().all(|kid| known.contains(kid));
+        let push = agent.push().filter(|_| stays);
         drop(agent);
         self.part().await;
-        self.begin(&mut turn, config, keyring)?;
+        self.begin(&mut turn, config, keyring, push)?;
         Ok(Reloaded::Restarted { changed })
     }
 
-    fn begin(self: &Arc<Self>, turn: &mut Turn, config: Config, keyring: Keyring) -> Result<()> {
+    /// Starts an agent; `push` is what was in force in the one before it.
+    fn begin(
+        self: &Arc<Self>,
+        turn: &mut Turn,
+        config: Config,
+        keyring: Keyring,
+        push: Option<ControlEntry>,
+    ) -> Result<()> {
         let kids = keyring.accepted_kids();
         let started = Setup::with_keyring(config.clone(), keyring).and_then(&self.wiring);
         match started {
             Ok(agent) => {
+                if let Some(push) = push {
+                    agent.carry(&push);
+                }
                 *turn = Turn { config, kids, over: None };
                 self.agent.store(Some(Arc::new(agent)));
                 // Told also where it was the state before: there is another agent to ask.
