@@ -10,7 +10,7 @@ use crate::agents_common::{LIMIT, key, pending, player, refused, sees, shelf::Sh
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
-use crate::{Host, ManagedState, enabled, now, problems, state, text};
+use crate::{Host, ManagedState, enabled, is_enabled, now, problems, state, text};
 
 // POL-3: what can change at once does, without the node leaving; a file with problems changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,6 +127,46 @@ fn pol_3_switched_off_everything_stops_and_switched_on_it_starts() {
         backend.stop().await;
         shelf.check();
     });
+}
+
+// POL-3: a file on a mount that hangs blocks whoever reads it. The agent goes on, a reload is refused, and a stop ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pol_3_a_source_that_blocks_holds_up_neither_a_reload_nor_a_stop() {
+    let store = TestStore::start();
+    let host = Host::new(&text("p1", &store.url(), ""));
+    let proxy = host.proxy();
+    enabled(&proxy).await;
+    let calm = std::fs::read_to_string(host.file()).expect("a file");
+    let pipe = host.file().with_extension("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    std::fs::rename(&pipe, host.file()).expect("a pipe in its place");
+    assert!(problems(proxy.reload().await).contains("gave nothing within 5 s"));
+    assert!(problems(proxy.reload().await).contains("still being read"), "a second read would block too");
+    assert!(is_enabled(&now(&proxy)), "it goes on");
+    // Whoever reads is let go, and from then on files are read again.
+    std::fs::write(host.file(), &calm).expect("a writer");
+    eventually("it is read again", LIMIT, async || {
+        let _ = std::fs::remove_file(host.file());
+        host.write(&calm);
+        proxy.reload().await.is_ok()
+    })
+    .await;
+
+    std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    std::fs::rename(&pipe, host.file()).expect("a pipe in its place");
+    let file = host.file();
+    let reload = async { proxy.reload().await.expect_err("it stops") };
+    let stop = async {
+        // Opens once somebody reads, who then waits for as long as it stays open.
+        let open = move || std::fs::OpenOptions::new().write(true).open(file);
+        let writer = tokio::task::spawn_blocking(open).await.expect("no panic").expect("a reader");
+        tokio::time::timeout(LIMIT, proxy.stop()).await.expect("it ends");
+        drop(writer);
+    };
+    let (error, ()) = tokio::join!(reload, stop);
+    assert!(matches!(error, maitred::Error::ShuttingDown), "{error:?}");
+    assert_eq!(now(&proxy), ManagedState::Stopped);
 }
 
 // POL-3: a router is no member; it is kept, retried and reloaded all the same.

@@ -85,6 +85,43 @@ async fn cli_3_a_cancel_right_behind_its_dispatch_finds_it() {
     all_home(&mut backend, 49).await;
 }
 
+// DSP-8: an id names one request, so a cancel ends all there is of it. If this fails, a place stays promised to a player
+// who is gone, or a player is moved after the cancel.
+#[tokio::test]
+async fn cli_3_an_id_that_is_not_answered_yet_is_refused_and_a_cancel_leaves_no_promise() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 50})).await;
+    sees(&mut proxy, "warm").await;
+    ask(&mut backend, json!({"op": "redeem", "id": "w", "player": "warm"})).await;
+    let dispatch = json!({"op": "dispatch", "id": "same", "player": "alice"}).to_string();
+    let cancel = json!({"op": "cancel", "id": "c", "player": "alice", "request": "same"}).to_string();
+    let other = json!({"op": "dispatch", "id": "same", "player": "bob"}).to_string();
+    proxy.send_line(
+        &[&dispatch, &dispatch, &dispatch, &dispatch, &dispatch, &other, &cancel].map(String::as_str).join("\n"),
+    );
+    let mut refused = 0;
+    let mut answers = Vec::new();
+    while answers.len() + refused < 7 {
+        let line = proxy.next_line(LIMIT).await;
+        if line["outcome"] == "error" {
+            assert!(line["id"] == "same" && line["error"].as_str().is_some_and(|why| why.contains("not answered yet")));
+            refused += 1;
+        } else {
+            answers.push(line);
+        }
+    }
+    assert_eq!(refused, 4, "{answers:?}");
+    assert!(answers.iter().any(|line| line["id"] == "c" && line["outcome"] == "cancelled"), "{answers:?}");
+    assert!(answers.iter().any(|line| line["player"] == "bob" && line["outcome"] == "transfer"), "{answers:?}");
+    let found = ask(&mut proxy, json!({"op": "find", "id": "f", "player": "alice"})).await;
+    assert_eq!(found["outcome"], "none", "no live token is left");
+    // Once it is answered, the id can be used again.
+    let again = ask(&mut proxy, json!({"op": "dispatch", "id": "same", "player": "alice"})).await;
+    assert_eq!(again["outcome"], "transfer", "{again}");
+}
+
 async fn all_home(backend: &mut Node, free: u64) {
     let mut n = 0;
     eventually("every place is free again", LIMIT, async || {

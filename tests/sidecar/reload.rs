@@ -45,6 +45,26 @@ async fn pol_3_a_hangup_takes_the_file_over_and_a_bad_one_changes_nothing() {
     assert_eq!(backend.sigterm().code(), Some(0));
 }
 
+// POL-3: a file that blocks its reader must not keep the process from ending: a node that does not leave keeps its places
+// promised until somebody kills it.
+#[tokio::test]
+async fn pol_3_a_config_that_blocks_does_not_hold_up_the_exit() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    std::fs::remove_file(fleet.config()).expect("it is there");
+    let made = std::process::Command::new("mkfifo").arg(fleet.config()).status().expect("mkfifo");
+    assert!(made.success());
+    backend.sighup();
+    let refused = backend.wait_for(|line| line["event"] == "reload_refused", LIMIT).await;
+    assert!(refused["problems"][0].as_str().is_some_and(|line| line.contains("gave nothing within 5 s")), "{refused}");
+    let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
+    assert_eq!(status["outcome"], "ok", "it goes on: {status}");
+    assert_eq!(backend.sigterm().code(), Some(0));
+    let mut conn = fleet.store.conn().await;
+    let left: Vec<String> = redis::cmd("KEYS").arg("*node:*").query_async(&mut conn).await.expect("KEYS");
+    assert!(left.is_empty(), "it left: {left:?}");
+}
+
 // A file that switches the node on can switch it off; the lines are answered all the while.
 #[tokio::test]
 async fn pol_3_a_file_switches_the_node_off_and_on_again() {
