@@ -85,7 +85,7 @@ impl Live {
                 trust.audit().drop(AuditReason::UnusableConfig, "control", CONFIG);
                 tracing::error!(
                     version = entry.version, by = %entry.by, in_force = ?self.pushed(), %error,
-                    "the pushed config is not usable to this build; what was in force stays"
+                    "the pushed config does not fit this build or this file; what was in force stays"
                 );
             }
         }

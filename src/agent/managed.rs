@@ -138,7 +138,7 @@ impl<A: Kept> Managed<A> {
     ///   ends as it began.
     /// - For anything else, and for another secret, the agent leaves and a new one is started. Its inventory stays: places
     ///   that are held go back to it, and one whose redeem or issue is not answered yet goes back once that is known.
-    /// - `enabled: false` leaves and stops; back to `true` starts.
+    /// - `enabled: false` leaves and stops; back to `true` starts. A file that does not say it is a problem.
     ///
     /// Errors with what is wrong with the config or the secret; an agent that runs then goes on as it was. Errors also where
     /// `wiring` could not make the new agent, and then none runs until a try succeeds.
@@ -294,10 +294,11 @@ impl<A: Kept> Inner<A> {
             return Err(error.clone());
         }
         let (inner, runtime) = (Arc::clone(self), self.runtime()?);
+        let is_wanted = self.agent.load().is_some() || self.is_disabled();
         let given = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(Error::ShuttingDown),
-            given = turn.read(&runtime, move || inner.source.give()) => given,
+            given = turn.read(&runtime, move || inner.source.give(is_wanted)) => given,
         };
         let agent = self.agent.load_full();
         let (config, keyring) = match given {

@@ -29,6 +29,12 @@ async fn pol_3_a_hangup_takes_the_file_over_and_a_bad_one_changes_nothing() {
     let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
     assert_eq!((&status["epoch"], &status["promised"]), (&ready["epoch"], &json!(1)), "it goes on: {status}");
 
+    // Also where no file ever said that the node is enabled; an explicit false does not count for such a node.
+    let empty = reload(&fleet, &mut proxy, "").await;
+    assert_eq!(empty["event"], "reload_refused", "{empty}");
+    let unsaid = reload(&fleet, &mut proxy, &format!("enabled: false\n{first}")).await;
+    assert_eq!(unsaid["outcome"], "unchanged", "{unsaid}");
+
     let hot = reload(&fleet, &mut proxy, &format!("{first}texts: {{ noCandidate: \"nobody home\" }}\n")).await;
     assert_eq!((&hot["outcome"], &hot["changed"]), (&json!("swapped"), &json!(["texts"])));
     let refused = ask(&mut proxy, json!({"op": "dispatch", "id": "r1", "player": "bob", "server": "b9"})).await;
@@ -71,7 +77,16 @@ async fn pol_3_a_file_switches_the_node_off_and_on_again() {
     let fleet = Fleet::new();
     let on = format!("enabled: true\n{}", std::fs::read_to_string(fleet.config()).expect("the config"));
     std::fs::write(fleet.config(), &on).expect("a config");
-    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut backend, ready) = fleet.node("b1", "backend").await;
+    // An editor or a copy that is not done yet: nobody said that the node is to go.
+    for (text, want) in [("", "the file is empty"), ("# enabled: true\n", "is empty"), ("zone: eu\n", "is not given")] {
+        let refused = reload(&fleet, &mut backend, text).await;
+        assert_eq!(refused["event"], "reload_refused", "{refused}");
+        let problem = refused["problems"][0].as_str().unwrap_or_default();
+        assert!(problem.starts_with("enabled: ") && problem.contains(want), "{refused}");
+    }
+    let status = ask(&mut backend, json!({"op": "status", "id": "t1"})).await;
+    assert_eq!((&status["outcome"], &status["epoch"]), (&json!("ok"), &ready["epoch"]), "it goes on: {status}");
     let off = reload(&fleet, &mut backend, &on.replace("true", "false")).await;
     assert_eq!(off["outcome"], "switched_off");
     let answer = ask(&mut backend, json!({"op": "redeem", "id": "r1", "player": "alice"})).await;

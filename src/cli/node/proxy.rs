@@ -107,7 +107,9 @@ impl Duty {
     /// `None` where the player has a request under way with this id: a cancel could mean either of the two.
     fn begin(&self, player: &Player, id: &str) -> Option<Running<'_>> {
         let key = (player.clone(), id.to_owned());
-        self.recent().running.insert(key.clone()).then_some(Running { duty: self, key })
+        // The lock is let go first, and a refused one is never made: its end would take the other's place away.
+        let is_new = self.recent().running.insert(key.clone());
+        is_new.then(|| Running { duty: self, key })
     }
 
     async fn dispatch(&self, proxy: &ProxyAgent, id: &str, request: Request) -> Value {
