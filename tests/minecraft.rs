@@ -19,7 +19,8 @@ mod frame;
 mod hello;
 #[path = "minecraft/packets.rs"]
 mod packets;
-#[path = "minecraft/real.rs"]
-mod real;
+#[path = "../examples/minecraft_proxy/status.rs"]
+#[allow(dead_code, reason = "the proxy uses the rest")]
+mod status;
 #[path = "minecraft/wire.rs"]
 mod wire;

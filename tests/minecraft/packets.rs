@@ -74,6 +74,14 @@ async fn plc_6_the_login_of_every_version_is_read_and_kept_byte_for_byte() {
     assert_eq!(read(&long).await.0, Ok(Hello::Status { protocol: 767 }));
 }
 
+// REL-3: one node that publishes nonsense must not take the server list away.
+#[test]
+fn rel_3_published_numbers_add_up_whatever_they_are() {
+    let published = [(3, 20), (u64::MAX, u64::MAX), (4, 1)];
+    assert_eq!(crate::status::sum(published.into_iter()), (u64::MAX, u64::MAX));
+    assert_eq!(crate::status::sum(published.into_iter().step_by(2)), (7, 21));
+}
+
 // REL-3: a client sends what it likes.
 #[tokio::test]
 async fn rel_3_bad_and_oversized_frames_are_refused() {
