@@ -17,13 +17,18 @@
 //! - `frame`: lengths, numbers, texts, and the bytes as they came.
 //! - `hello`: what a client wants.
 //! - `status`: the server list.
-//! - `login`: a backend, and everything both ways.
+//! - `login`: a backend for a player, or the words of a refusal.
+//! - `pass`: everything both ways.
+//! - `slots`: how many connections there may be.
 
 mod frame;
 mod hello;
 mod login;
+mod pass;
+mod slots;
 mod status;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,12 +40,12 @@ use maitred::agent::{ProxyAgent, Setup};
 use maitred::ids::{BackendName, NodeId};
 use maitred::node::LoadSample;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use frame::{Fault, Inlet};
 use hello::Hello;
+use slots::Slots;
 
 /// Most connections at a time; more are closed at once.
 const CONNECTIONS_MAX: usize = 4_096;
@@ -65,6 +70,10 @@ struct Options {
     /// Spread fresh logins over initialRouting.servers by the players' names, instead of trying them in their order
     #[arg(long)]
     spread: bool,
+    /// Most connections from one address (of IPv6: from one /64 network) at a time; more are closed at once. Where players
+    /// come through a load balancer, they share its address
+    #[arg(long, value_name = "COUNT", default_value = "64")]
+    per_address: NonZeroUsize,
     /// What the server list says
     #[arg(long, value_name = "TEXT", default_value = "A maitred fleet")]
     motd: String,
@@ -112,7 +121,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", serde_json::json!({ "event": "listening", "addr": listener.local_addr()?.to_string() }));
 
     let edge = Arc::new(Edge { proxy, motd: options.motd, players });
-    let (tasks, places) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let (tasks, slots) = (TaskTracker::new(), Slots::new(CONNECTIONS_MAX, options.per_address.get()));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
         let client = tokio::select! {
@@ -125,13 +134,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let Some(slot) = slots.take(from.ip()) else { continue };
         let edge = Arc::clone(&edge);
         tasks.spawn(async move {
             if let Err(fault) = serve(&edge, client).await {
                 tracing::debug!(%from, %fault, "a connection ended");
             }
-            drop(place);
+            drop(slot);
         });
     }
     drop(listener);
@@ -151,7 +160,8 @@ async fn serve(edge: &Edge, mut client: TcpStream) -> Result<(), Fault> {
             timeout(HELLO_MAX, serving).await.map_err(late)?
         }
         Hello::OldPing { detailed } => {
-            status::serve_old(&edge.proxy, &edge.motd, detailed, &mut client).await.map_err(Fault::Io)
+            let serving = status::serve_old(&edge.proxy, &edge.motd, detailed, &mut client);
+            timeout(HELLO_MAX, serving).await.map_err(late)?.map_err(Fault::Io)
         }
         Hello::Login { name } => {
             edge.players.fetch_add(1, Ordering::Relaxed);

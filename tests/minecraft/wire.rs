@@ -29,6 +29,10 @@ impl Scene {
 
     /// With more static backends, `NAME=HOST:PORT`.
     async fn with(servers: &str, more: &[String]) -> Self {
+        Self::with_args(servers, more.iter().flat_map(|entry| ["--static".to_owned(), entry.clone()]).collect()).await
+    }
+
+    async fn with_args(servers: &str, mut args: Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config: PathBuf = dir.path().join("network.yml");
         let text = format!(
@@ -40,9 +44,7 @@ impl Scene {
         nobody.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
         let store = format!("redis://{}", nobody.local_addr().expect("an address"));
         let backend = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let fixed = format!("lobby={}", backend.local_addr().expect("an address"));
-        let fixed = more.iter().cloned().chain([fixed]);
-        let args: Vec<String> = fixed.flat_map(|entry| ["--static".to_owned(), entry]).collect();
+        args.extend(["--static".to_owned(), format!("lobby={}", backend.local_addr().expect("an address"))]);
         let edge = Edge::start("edge-1", &store, &config, &args).await;
         Self { edge, backend, _nobody: nobody, _dir: dir }
     }
@@ -152,4 +154,22 @@ async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
     );
     assert_eq!(scene.answer(b"\xfe").await, old("Good evening\u{a7}0\u{a7}0"));
     assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "a backend was connected to");
+}
+
+// REL-3: one address must not take all the room; what it held comes back.
+#[tokio::test]
+async fn rel_3_one_address_has_only_so_many_connections() {
+    let scene = Scene::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
+    let (first, _second) = (scene.client(b"").await, scene.client(b"").await);
+    let mut third = scene.client(b"").await;
+    let read = timeout(LIMIT, third.read(&mut [0])).await.expect("the proxy ends the connection");
+    assert!(!matches!(read, Ok(1..)), "without a word");
+    drop(first);
+    let hello = [handshake(767, "h", 1), frame(&[0])].concat();
+    eventually("there is room again", LIMIT, async || {
+        let mut client = TcpStream::connect(scene.edge.addr).await.expect("the proxy listens");
+        let sent = client.write_all(&hello).await;
+        sent.is_ok() && matches!(timeout(LIMIT, client.read(&mut [0])).await, Ok(Ok(1..)))
+    })
+    .await;
 }
