@@ -19,8 +19,14 @@ const TAKE_MAX: Duration = Duration::from_secs(3);
 /// Longest wait for a client to read why it was refused.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
-/// Serves one login to its end.
-pub async fn serve(proxy: &ProxyAgent, player: &Player, mut inlet: Inlet, mut client: TcpStream) -> io::Result<()> {
+/// Serves one login to its end, or until `stop`.
+pub async fn serve(
+    proxy: &ProxyAgent,
+    player: &Player,
+    mut inlet: Inlet,
+    mut client: TcpStream,
+    stop: &CancellationToken,
+) -> io::Result<()> {
     let gone = CancellationToken::new();
     let placed = {
         let placing = find(proxy, player, &gone);
@@ -46,7 +52,10 @@ pub async fn serve(proxy: &ProxyAgent, player: &Player, mut inlet: Inlet, mut cl
     };
     // From the first byte on this is the player's backend, whatever becomes of it: the same login at a second one would
     // be a second session.
-    pass::both_ways(inlet, client, backend).await
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        passed = pass::both_ways(inlet, client, backend) => passed,
+    }
 }
 
 /// The place that waits for the player, else one of a fresh login.

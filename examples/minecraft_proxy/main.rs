@@ -41,6 +41,7 @@ use maitred::ids::{BackendName, NodeId};
 use maitred::node::LoadSample;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use frame::{Fault, Inlet};
@@ -51,6 +52,8 @@ use slots::Slots;
 const CONNECTIONS_MAX: usize = 4_096;
 /// Longest time in which a client has to say what it wants, and one that only asks to ask.
 const HELLO_MAX: Duration = Duration::from_secs(10);
+/// How long the end waits for connections, so that those who are refused read why.
+const EXIT_MAX: Duration = Duration::from_secs(2);
 
 /// An edge proxy for Minecraft in front of a fleet.
 #[derive(Debug, Parser)]
@@ -84,6 +87,8 @@ struct Edge {
     proxy: ProxyAgent,
     motd: String,
     players: Arc<AtomicU64>,
+    /// Ends connections that wait for nothing but their client, and those of players.
+    stop: CancellationToken,
 }
 
 #[tokio::main]
@@ -120,7 +125,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Port 0 asks for a free one, so say which it is.
     println!("{}", serde_json::json!({ "event": "listening", "addr": listener.local_addr()?.to_string() }));
 
-    let edge = Arc::new(Edge { proxy, motd: options.motd, players });
+    let edge = Arc::new(Edge { proxy, motd: options.motd, players, stop: CancellationToken::new() });
     let (tasks, slots) = (TaskTracker::new(), Slots::new(CONNECTIONS_MAX, options.per_address.get()));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
@@ -146,6 +151,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(listener);
     // Ends the placements under way; their clients read why.
     edge.proxy.leave().await;
+    edge.stop.cancel();
+    tasks.close();
+    let _ = timeout(EXIT_MAX, tasks.wait()).await;
     Ok(())
 }
 
@@ -154,10 +162,19 @@ async fn serve(edge: &Edge, mut client: TcpStream) -> Result<(), Fault> {
     client.set_nodelay(true).map_err(Fault::Io)?;
     let mut inlet = Inlet::default();
     let late = |_| Fault::Malformed("it took too long to say what it wants");
-    match timeout(HELLO_MAX, hello::read(&mut inlet, &mut client)).await.map_err(late)?? {
+    let hello = tokio::select! {
+        // Who has said it already is told why it is refused.
+        biased;
+        hello = timeout(HELLO_MAX, hello::read(&mut inlet, &mut client)) => hello.map_err(late)??,
+        () = edge.stop.cancelled() => return Ok(()),
+    };
+    match hello {
         Hello::Status { protocol } => {
             let serving = status::serve(&edge.proxy, &edge.motd, protocol, &mut inlet, &mut client);
-            timeout(HELLO_MAX, serving).await.map_err(late)?
+            tokio::select! {
+                served = timeout(HELLO_MAX, serving) => served.map_err(late)?,
+                () = edge.stop.cancelled() => Ok(()),
+            }
         }
         Hello::OldPing { detailed } => {
             let serving = status::serve_old(&edge.proxy, &edge.motd, detailed, &mut client);
@@ -165,7 +182,7 @@ async fn serve(edge: &Edge, mut client: TcpStream) -> Result<(), Fault> {
         }
         Hello::Login { name } => {
             edge.players.fetch_add(1, Ordering::Relaxed);
-            let served = login::serve(&edge.proxy, &name, inlet, client).await;
+            let served = login::serve(&edge.proxy, &name, inlet, client, &edge.stop).await;
             edge.players.fetch_sub(1, Ordering::Relaxed);
             served.map_err(Fault::Io)
         }

@@ -173,3 +173,42 @@ async fn rel_3_one_address_has_only_so_many_connections() {
     })
     .await;
 }
+
+// PLC-7, PLC-2: without this a restart of the proxy shows players a broken connection instead of the operator's words.
+#[tokio::test]
+async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
+    let hole = Blackhole::start().await;
+    if hole.connecting().is_none() {
+        return eprintln!("skipped: this system does not list its sockets");
+    }
+    let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
+    let mut scene = Scene::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(scene.client(&hello).await);
+    }
+    let mut silent = scene.client(b"").await;
+    eventually("the proxy connects", LIMIT, async || hole.connecting() >= Some(20)).await;
+    assert!(scene.edge.node.sigterm().success());
+    let text = b"{\"text\":\"Nobody is in.\"}";
+    for mut client in clients {
+        let mut answer = Vec::new();
+        timeout(LIMIT, client.read_to_end(&mut answer)).await.expect("in time").expect("an end, not a reset");
+        assert!(answer.ends_with(text), "{:?}", String::from_utf8_lossy(&answer));
+    }
+    assert_eq!(timeout(LIMIT, silent.read(&mut [0])).await.expect("in time").expect("an end"), 0);
+}
+
+// PLC-7: those who play do not keep the process.
+#[tokio::test]
+async fn plc_7_a_proxy_that_is_told_to_stop_ends_the_connections_of_players() {
+    let mut scene = Scene::new("[lobby]").await;
+    let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
+    let mut client = scene.client(&hello).await;
+    let (mut backend, _) = timeout(LIMIT, scene.backend.accept()).await.expect("in time").expect("a connection");
+    assert_eq!(exactly(&mut backend, hello.len()).await, hello);
+    assert!(scene.edge.node.sigterm().success());
+    for side in [&mut client, &mut backend] {
+        assert_eq!(timeout(LIMIT, side.read(&mut [0])).await.expect("in time").expect("an end, not a reset"), 0);
+    }
+}
