@@ -28,6 +28,9 @@ async fn cli_3_a_player_goes_all_the_way_by_lines() {
     assert_eq!((&found["outcome"], &found["token"]["id"]), (&json!("found"), &moved["token"]));
     assert_eq!(found["token"]["state"], "CLAIMED");
 
+    // A count that has no room for one more is no reason to lose the player.
+    let full = json!({"op": "load", "id": "l0", "players": u64::MAX});
+    assert_eq!(ask(&mut backend, full).await["outcome"], "ok");
     let landed = ask(&mut backend, json!({"op": "redeem", "id": "r2", "player": "alice"})).await;
     assert_eq!((&landed["outcome"], &landed["token"]), (&json!("landed"), &moved["token"]));
     assert_eq!(landed["payload"], moved["payload"]);
