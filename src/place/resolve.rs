@@ -46,13 +46,14 @@ struct Limits {
 
 type Asked = (String, u16);
 type Found = io::Result<Vec<SocketAddr>>;
+type LookUp = dyn Fn(&str, u16) -> Found + Send + Sync;
 
 /// Blocking lookups, at most one for each name and port.
 struct Lookups(Arc<Inner>);
 
 struct Inner {
     limits: Limits,
-    look_up: Box<dyn Fn(&str, u16) -> Found + Send + Sync>,
+    look_up: Box<LookUp>,
     state: Mutex<State>,
 }
 
