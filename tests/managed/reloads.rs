@@ -187,3 +187,38 @@ async fn pol_3_a_router_is_kept_too() {
         other => panic!("{other:?}"),
     }
 }
+
+// CLI-3, R-2: a deploy that reloads twice, or stops a node while it starts, would leave a live node that nobody runs, and
+// the next one would be a duplicate of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_2_a_node_that_is_stopped_while_it_joins_is_gone() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let wire = FaultProxy::start(&store);
+    let of = |beat_ms: u64| text("p1", &wire.url(), "").replace("intervalMs: 500", &format!("intervalMs: {beat_ms}"));
+    let host = Host::new(&of(500));
+    let proxy = host.proxy();
+    enabled(&proxy).await;
+    wire.delay(Duration::from_millis(60));
+    let mut there = async || {
+        let there: bool = redis::cmd("EXISTS").arg(key("node:p1")).query_async(&mut conn).await.expect("EXISTS");
+        there
+    };
+    for round in 0..3 {
+        // The second finds the agent of the first in its join: the store has it, and nobody told the agent.
+        host.write(&of(501 + round * 2));
+        proxy.reload().await.expect("good");
+        eventually("the join stands", LIMIT, &mut there).await;
+        host.write(&of(502 + round * 2));
+        proxy.reload().await.expect("good");
+        let agent = eventually("an agent", LIMIT, async || proxy.agent()).await;
+        agent.agent().joined().await.expect("no duplicate of itself");
+    }
+    host.write(&of(600));
+    proxy.reload().await.expect("good");
+    eventually("the join stands", LIMIT, &mut there).await;
+    proxy.stop().await;
+    assert!(!there().await, "it is still there");
+    let listed: u64 = redis::cmd("ZCARD").arg(key("nodes:proxy")).query_async(&mut conn).await.expect("ZCARD");
+    assert_eq!(listed, 0);
+}

@@ -193,3 +193,16 @@ async fn dsp_7_who_connects_without_a_right_gets_a_backend_and_a_lobby_gives_nob
     let places = ask(&mut lobby, json!({"op": "places", "id": "s2", "count": 5})).await;
     assert_eq!(places["outcome"], "error", "{places}");
 }
+
+#[tokio::test]
+async fn cli_3_a_load_beyond_all_numbers_costs_no_answer() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 1})).await;
+    sees(&mut proxy, "alice").await;
+    let load = json!({"op": "load", "id": "l1", "players": u64::MAX, "soft_cap": u64::MAX});
+    assert_eq!(ask(&mut backend, load).await["outcome"], "ok");
+    assert_eq!(ask(&mut backend, json!({"op": "redeem", "id": "r1", "player": "alice"})).await["outcome"], "landed");
+    assert_eq!(ask(&mut backend, json!({"op": "status", "id": "t1"})).await["outcome"], "ok");
+}
