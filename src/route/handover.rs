@@ -144,7 +144,7 @@ impl<K: ObjectType> Inner<K> {
             Ok(TransferOutcome::TargetGone) => Err(Error::NodeOffline(target.node.clone())),
             Err(error) => {
                 // Whose it is now nobody knows: the next use asks the store first.
-                live.renewed_boot_ms = 0;
+                live.doubtful = true;
                 Err(error)
             }
         }

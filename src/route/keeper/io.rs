@@ -260,6 +260,10 @@ impl<K: ObjectType> Inner<K> {
                 Ok(())
             }
             Err(error) => {
+                if let Some(live) = guard.as_mut() {
+                    // Whose it is now nobody knows: the next use asks the store first.
+                    live.doubtful |= error.may_have_changed();
+                }
                 self.keep(key, guard).await;
                 Err(error)
             }

@@ -70,6 +70,6 @@ impl<K: ObjectType> Inner<K> {
         let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
         let since = now.saturating_sub(live.renewed_boot_ms);
         let changed = live.dirty || live.unsettled.is_some();
-        if (changed && since >= save_ms) || since >= renew_ms { Due::Save } else { Due::Nothing }
+        if live.doubtful || (changed && since >= save_ms) || since >= renew_ms { Due::Save } else { Due::Nothing }
     }
 }
