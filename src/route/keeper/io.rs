@@ -167,6 +167,14 @@ impl<K: ObjectType> Inner<K> {
     /// Saves the object if it changed, else renews its record. Where the store refuses the object is dropped, and the
     /// error says why; where the outcome is not known the next save repeats this one first.
     pub(in crate::route) async fn save(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<()> {
+        let changed = guard.as_ref().is_some_and(|live| live.dirty);
+        // Storage that refuses nobody takes the bytes of whoever writes last, so they are not written on a guess.
+        if changed && !self.is_fenced() && !matches!(self.local(guard), Local::Writable(_)) {
+            self.confirm(key, guard).await?;
+            if !matches!(self.local(guard), Local::Writable(_)) {
+                return Err(lost(key));
+            }
+        }
         let Some(live) = guard.as_mut() else { return Ok(()) };
         let outcome = match self.options.storage {
             _ if !live.dirty && live.unsettled.is_none() => self.renew(live).await,
