@@ -154,13 +154,11 @@ impl<K: ObjectType> Inner<K> {
     ) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
         live.used_boot_ms = boot_ms();
-        if !changed {
-            return Ok(());
-        }
-        live.dirty = true;
+        live.dirty |= changed;
         match self.options.ack {
-            Ack::Memory => Ok(()),
-            Ack::Saved => self.save(key, guard).await,
+            // Also an answer that changed nothing tells of what was not saved before.
+            Ack::Saved if live.dirty || live.unsettled.is_some() => self.save(key, guard).await,
+            Ack::Saved | Ack::Memory => Ok(()),
         }
     }
 
