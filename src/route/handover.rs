@@ -51,7 +51,7 @@ impl<K: ObjectType> Keeper<K> {
         }
         let slot = self.inner.slot(&key);
         let turn = slot.turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             let mark = slot.mark();
             let moved = inner.hand_over(&key, &mut guard, &target, notify).await;

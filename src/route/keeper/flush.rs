@@ -93,7 +93,7 @@ impl<K: ObjectType> Keeper<K> {
         }
         let object = key.clone();
         let turn = slot.turn();
-        let flushing = self.run(move |inner| async move {
+        let flushing = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         });

@@ -8,16 +8,17 @@ mod tend;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinHandle;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{ObjectKey, ObjectKind};
 
 use super::hub::Hub;
-use super::kind::{KindOptions, ObjectType};
+use super::kind::{KindOptions, ObjectType, Removal};
 use super::record::RouteVersion;
 
 pub use flush::{FlushProgress, FlushReport, Unsaved};
@@ -91,7 +92,7 @@ impl<K: ObjectType> Keeper<K> {
     pub async fn acquire(&self, key: &ObjectKey) -> Result<RouteVersion> {
         let key = self.own(key)?;
         let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await
         })
@@ -100,7 +101,8 @@ impl<K: ObjectType> Keeper<K> {
 
     /// Runs `work` with an object that is in memory here and writable, or is taken as [`acquire`](Self::acquire) takes
     /// it. `work` answers a value and whether it changed the object; the change is saved on the timer, or at once where
-    /// the kind answers after its save.
+    /// the kind answers after its save. Where `work` panics the object is dropped, to be loaded anew, and the error is
+    /// [`Error::Routed`] with [`NotSaved`](crate::error::RouteRefusal::NotSaved).
     pub async fn with<R: Send + 'static>(
         &self,
         key: &ObjectKey,
@@ -108,11 +110,15 @@ impl<K: ObjectType> Keeper<K> {
     ) -> Result<R> {
         let key = self.own(key)?;
         let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             let Some(live) = guard.as_mut() else { return Err(lost(&key)) };
-            let (value, changed) = work(&mut live.object);
+            let Ok((value, changed)) = catch_unwind(AssertUnwindSafe(|| work(&mut live.object))) else {
+                tracing::error!(object = %key, "work on an object panicked");
+                inner.drop_local(&key, &mut guard, &Removal::Panicked).await;
+                return Err(broken_off(&key));
+            };
             inner.after_change(&key, &mut guard, changed).await?;
             Ok(value)
         })
@@ -123,7 +129,7 @@ impl<K: ObjectType> Keeper<K> {
     pub async fn save(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
         let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.save(&key, &mut guard).await
         })
@@ -134,7 +140,7 @@ impl<K: ObjectType> Keeper<K> {
     pub async fn release(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
         let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         })
@@ -145,7 +151,7 @@ impl<K: ObjectType> Keeper<K> {
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
         let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             inner.release(&key, &mut guard, true).await
@@ -162,13 +168,13 @@ impl<K: ObjectType> Keeper<K> {
     }
 
     /// Runs `work` to its end whatever becomes of the caller's future: nothing of an object is left half-done.
-    pub(super) async fn run<R, F, Fut>(&self, work: F) -> Result<R>
+    pub(super) async fn run<R, F, Fut>(&self, key: ObjectKey, work: F) -> Result<R>
     where
         R: Send + 'static,
         F: FnOnce(Arc<Inner<K>>) -> Fut,
         Fut: Future<Output = Result<R>> + Send + 'static,
     {
-        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or(Err(Error::ShuttingDown))
+        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or_else(|_| Err(broken_off(&key)))
     }
 
     fn spawn<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
@@ -208,6 +214,15 @@ impl<K: ObjectType> Inner<K> {
 
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+}
+
+/// Work on an object ended before it told how: a callback panicked, or the runtime ends.
+fn broken_off(key: &ObjectKey) -> Error {
+    Error::Routed {
+        object: key.to_string(),
+        refusal: RouteRefusal::NotSaved,
+        detail: "the work on it broke off".to_owned(),
     }
 }
 

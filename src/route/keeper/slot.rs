@@ -154,7 +154,12 @@ impl<T> Live<T> {
     pub fn local(&self, lease: &Lease, lock_timeout_ms: u64) -> Local {
         let usable = lock_timeout_ms - lock_timeout_ms / 10;
         let young = boot_ms().saturating_sub(self.renewed_boot_ms) < usable;
-        if young && !self.doubtful && lease.is_valid() && lease.epoch() == self.held.owner.epoch && lease.gaps() == self.gaps {
+        if young
+            && !self.doubtful
+            && lease.is_valid()
+            && lease.epoch() == self.held.owner.epoch
+            && lease.gaps() == self.gaps
+        {
             Local::Writable(self.held.version)
         } else {
             Local::Doubtful

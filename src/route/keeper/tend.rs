@@ -45,7 +45,7 @@ impl<K: ObjectType> Keeper<K> {
     async fn tend_one(&self, key: ObjectKey, slot: Arc<Slot<K::Object>>) {
         let object = key.clone();
         let turn = slot.turn();
-        let tended = self.run(move |inner| async move {
+        let tended = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
             match due {
