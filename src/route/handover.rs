@@ -49,8 +49,7 @@ impl<K: ObjectType> Keeper<K> {
         if target == *self.inner.hub.lease.id() {
             return Err(Error::OutOfBounds { what: "target", problem: "it is this node".to_owned() });
         }
-        let slot = self.inner.slot(&key);
-        let turn = slot.turn();
+        let (slot, turn) = self.inner.place(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             let mark = slot.mark();

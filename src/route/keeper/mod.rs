@@ -23,7 +23,7 @@ use super::record::RouteVersion;
 
 pub use flush::{FlushProgress, FlushReport, Unsaved};
 pub(super) use serve::{Job, Served};
-pub(super) use slot::{Guard, Live, Slot};
+pub(super) use slot::{Guard, Live, Slot, Turn};
 
 /// Keeps the objects of one kind that this node owns. Cheap to clone; clones are one keeper.
 pub struct Keeper<K: ObjectType> {
@@ -91,7 +91,7 @@ impl<K: ObjectType> Keeper<K> {
     /// store's calls do.
     pub async fn acquire(&self, key: &ObjectKey) -> Result<RouteVersion> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await
@@ -109,7 +109,7 @@ impl<K: ObjectType> Keeper<K> {
         work: impl FnOnce(&mut K::Object) -> (R, bool) + Send + 'static,
     ) -> Result<R> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
@@ -128,7 +128,7 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object that is in memory now. Nothing to do where it is not, or did not change.
     pub async fn save(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.save(&key, &mut guard).await
@@ -139,7 +139,7 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object and gives it up; nothing to do where it is not in memory.
     pub async fn release(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
@@ -150,7 +150,7 @@ impl<K: ObjectType> Keeper<K> {
     /// Gives an object up together with its bytes in the built-in store. It is taken first where it is free.
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
@@ -187,9 +187,17 @@ impl<K: ObjectType> Inner<K> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object's place, made where there is none.
-    pub fn slot(&self, key: &ObjectKey) -> Arc<Slot<K::Object>> {
-        Arc::clone(self.slots().entry(key.clone()).or_insert_with(Slot::new))
+    /// The object's place, made where there is none, and the next place in its line. The line is joined under the map's
+    /// lock: a place that somebody is on the way to is never taken away, so there is one for an object at most.
+    pub fn place(&self, key: &ObjectKey) -> (Arc<Slot<K::Object>>, Turn<K::Object>) {
+        let mut slots = self.slots();
+        let slot = slots.entry(key.clone()).or_insert_with(Slot::new);
+        (Arc::clone(slot), slot.turn())
+    }
+
+    /// The next place in the object's line.
+    pub fn turn(&self, key: &ObjectKey) -> Turn<K::Object> {
+        self.place(key).1
     }
 
     /// True where the object has a place here.
@@ -199,15 +207,13 @@ impl<K: ObjectType> Inner<K> {
 
     /// Takes places away that nobody uses.
     fn tidy(&self) {
-        // Whoever waits for a place, or is at it, has a handle of it.
-        self.slots().retain(|_, slot| Arc::strong_count(slot) > 1 || slot.is_used());
+        self.slots().retain(|_, slot| slot.is_used());
     }
 
     /// Takes the object's place away, if nobody uses it.
     fn tidy_one(&self, key: &ObjectKey) {
         let mut slots = self.slots();
-        // The map's handle and the caller's.
-        if slots.get(key).is_some_and(|slot| Arc::strong_count(slot) <= 2 && !slot.is_used()) {
+        if slots.get(key).is_some_and(|slot| !slot.is_used()) {
             slots.remove(key);
         }
     }

@@ -52,7 +52,7 @@ pub(in crate::route) enum Served {
 impl<K: ObjectType> Kept for Keeper<K> {
     fn serve(&self, job: Job) -> BoxFuture<'static, Served> {
         let inner = Arc::clone(&self.inner);
-        let turn = inner.slot(&job.key).turn();
+        let turn = inner.turn(&job.key);
         let serving = self.spawn(async move { inner.serve(job, turn).await });
         // The task goes on where nobody waits for it.
         async move { serving.await.unwrap_or_else(|_| broken_off()) }.boxed()
@@ -64,7 +64,7 @@ impl<K: ObjectType> Kept for Keeper<K> {
 
     fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion, Error>> {
         let keeper = self.clone();
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         async move {
             keeper
                 .run(key.clone(), move |inner| async move {

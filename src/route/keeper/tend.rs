@@ -1,14 +1,12 @@
 //! The timer: what changed is saved, what nobody uses is given up, and records are renewed in time.
 
-use std::sync::Arc;
-
 use futures_util::{StreamExt, stream};
 
 use crate::ids::ObjectKey;
 use crate::store::boot_ms;
 
 use super::super::kind::ObjectType;
-use super::{Inner, Keeper, Live, Slot};
+use super::{Inner, Keeper, Live};
 
 /// Objects that are saved at the same time.
 pub(super) const SIDE_BY_SIDE: usize = 64;
@@ -29,22 +27,22 @@ impl<K: ObjectType> Keeper<K> {
             return;
         }
         let now = boot_ms();
-        let due: Vec<(ObjectKey, Arc<Slot<K::Object>>)> = {
+        let due: Vec<ObjectKey> = {
             let slots = self.inner.slots();
             let due = slots.iter().filter(|(_, slot)| {
                 // Whoever is at it uses it, and the next round comes.
                 let due = slot.look(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
                 due != Due::Nothing
             });
-            due.map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect()
+            due.map(|(key, _)| key.clone()).collect()
         };
         metrics::gauge!("maitred_objects_due", "kind" => self.inner.name.to_string()).set(due.len() as f64);
-        stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |(key, slot)| self.tend_one(key, slot)).await;
+        stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |key| self.tend_one(key)).await;
     }
 
-    async fn tend_one(&self, key: ObjectKey, slot: Arc<Slot<K::Object>>) {
+    async fn tend_one(&self, key: ObjectKey) {
         let object = key.clone();
-        let turn = slot.turn();
+        let turn = self.inner.turn(&key);
         let tended = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
