@@ -124,7 +124,7 @@ impl<K: ObjectType> Inner<K> {
         if unknown
             && let Ok(TransferOutcome::Lost(Some(owner))) = &outcome
             && *owner == target.node
-            && let Some(route) = self.hub.book.read(key).await?
+            && let Ok(Some(route)) = self.hub.book.read(key).await
             && route.is_of(&target.node, target.epoch)
         {
             // The try without an answer had its effect.
@@ -140,7 +140,11 @@ impl<K: ObjectType> Inner<K> {
                 self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;
                 Err(Error::NotOwner { object: key.clone(), owner })
             }
-            Ok(TransferOutcome::TargetGone) => Err(Error::NodeOffline(target.node.clone())),
+            Ok(TransferOutcome::TargetGone) => {
+                // The target may have owned it between an earlier try and its end.
+                live.doubtful |= unknown;
+                Err(Error::NodeOffline(target.node.clone()))
+            }
             Err(error) => {
                 // Whose it is now nobody knows: the next use asks the store first.
                 live.doubtful = true;
