@@ -262,8 +262,9 @@ impl<K: ObjectType> Inner<K> {
                 Ok(())
             }
             Ok(Some(owner)) => {
-                self.drop_local(key, guard, &Removal::Lost(owner)).await;
-                Ok(())
+                self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;
+                // Given up is what it is; deleted it is not.
+                if delete { Err(Error::NotOwner { object: key.clone(), owner }) } else { Ok(()) }
             }
             Err(error) => {
                 if let Some(live) = guard.as_mut() {

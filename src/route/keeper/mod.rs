@@ -148,6 +148,7 @@ impl<K: ObjectType> Keeper<K> {
     }
 
     /// Gives an object up together with its bytes in the built-in store. It is taken first where it is free.
+    /// Errors with [`Error::NotOwner`], with nothing deleted, where it turns out to be another's.
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
         let turn = self.inner.turn(&key);
