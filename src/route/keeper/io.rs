@@ -206,15 +206,19 @@ impl<K: ObjectType> Inner<K> {
                 None => {
                     let data = self.kind.encode(&live.object)?;
                     live.dirty = false;
-                    live.unsettled.insert(Unsettled { op: OperationId::fresh(), data, unknown: false }).clone()
+                    let (sent_boot_ms, gaps) = (boot_ms(), self.hub.lease.gaps());
+                    let tried = Unsettled { op: OperationId::fresh(), data, unknown: false, sent_boot_ms, gaps };
+                    live.unsettled.insert(tried).clone()
                 }
             };
-            let (sent, gaps) = (boot_ms(), self.hub.lease.gaps());
             match self.hub.book.save(&live.held, live.cas, &tried.data, &tried.op).await {
                 Ok(cas) => {
                     live.cas = cas;
                     live.unsettled = None;
-                    live.renewed(sent, gaps);
+                    // A repeat says that the first try arrived, and nothing of what came after it.
+                    if !tried.unknown || (!live.doubtful && tried.sent_boot_ms > live.renewed_boot_ms) {
+                        live.renewed(tried.sent_boot_ms, tried.gaps);
+                    }
                 }
                 Err(error) => {
                     if error.may_have_changed() {

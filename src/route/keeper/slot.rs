@@ -50,6 +50,10 @@ pub(in crate::route) struct Unsettled {
     pub data: String,
     /// It was sent, and nobody knows whether it had its effect.
     pub unknown: bool,
+    /// When it was sent first, on the machine's clock: its repeat may be answered without a write.
+    pub sent_boot_ms: u64,
+    /// The gaps of the lease before that.
+    pub gaps: u64,
 }
 
 /// The lock of a slot, until it is dropped.
