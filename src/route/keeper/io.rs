@@ -174,12 +174,16 @@ impl<K: ObjectType> Inner<K> {
             }
         }
         let Some(live) = guard.as_mut() else { return Ok(()) };
+        let sent = boot_ms();
         let outcome = match self.options.storage {
             _ if !live.dirty && live.unsettled.is_none() => self.renew(live).await,
             Storage::BuiltIn => self.save_built_in(live).await,
             Storage::Own { .. } => self.save_own(key, live).await,
         };
-        let Err(error) = outcome else { return Ok(()) };
+        let Err(error) = outcome else {
+            live.saved_boot_ms = sent;
+            return Ok(());
+        };
         match &error {
             Error::NotOwner { owner, .. } => {
                 self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;

@@ -35,6 +35,8 @@ pub(in crate::route) struct Live<T> {
     pub used_boot_ms: u64,
     /// When the record was last known to be this node's: the sending of that write.
     pub renewed_boot_ms: u64,
+    /// When nothing was left to save for the last time: the sending of that write.
+    pub saved_boot_ms: u64,
     /// The gaps of the lease before that write was sent.
     pub gaps: u64,
     /// A write that gives the object away was sent, and nobody knows whether it had its effect.
@@ -140,6 +142,7 @@ impl<T> Live<T> {
             unsettled: None,
             used_boot_ms: boot_ms(),
             renewed_boot_ms: sent_boot_ms,
+            saved_boot_ms: sent_boot_ms,
             gaps,
             doubtful: false,
             spread: rand::random::<u64>() % 64,

@@ -66,8 +66,8 @@ impl<K: ObjectType> Inner<K> {
         }
         let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
         let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
-        let since = now.saturating_sub(live.renewed_boot_ms);
+        let (renewed, saved) = (now.saturating_sub(live.renewed_boot_ms), now.saturating_sub(live.saved_boot_ms));
         let changed = live.dirty || live.unsettled.is_some();
-        if live.doubtful || (changed && since >= save_ms) || since >= renew_ms { Due::Save } else { Due::Nothing }
+        if live.doubtful || (changed && saved >= save_ms) || renewed >= renew_ms { Due::Save } else { Due::Nothing }
     }
 }
