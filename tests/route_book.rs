@@ -320,3 +320,41 @@ async fn sto_3_routes_survive_a_script_flush() {
     let _: String = kit::ask(&mut conn, &["SCRIPT", "FLUSH"]).await;
     a.book.renew(&held).await.unwrap();
 }
+
+// RTE-1: a row that names this node, written by somebody without the fleet's key, makes it the owner of nothing.
+#[tokio::test]
+async fn rte_1_a_forged_record_that_names_this_node_is_not_believed() {
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let a = Node::join(&store, "a").await;
+    let key = object("island:one");
+    let me = a.owner();
+    for (field, value) in [
+        ("owner", "a"),
+        ("owner_epoch", &me.epoch.to_string()),
+        ("version", "1796000001000"),
+        ("saved_at", "1796000001000"),
+        ("state", "MOVED"),
+        ("v", "1"),
+        ("sig", "5ebd00f2.xxx"),
+    ] {
+        set(&mut conn, "route:island:one", field, value).await;
+    }
+    let outcome = a.book.acquire(&key, None, true).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+}
+
+// STO-16: an owner of very much does not take the whole of a sweep from the others.
+#[tokio::test]
+async fn sto_16_a_sweep_with_a_limit_reaches_every_owner() {
+    let server = TestStore::start();
+    let store = open(&server.url()).await;
+    let (a, b) = (Node::join(&store, "a").await, Node::join(&store, "b").await);
+    for number in 0..20 {
+        a.takes(&object(&format!("island:a{number}"))).await;
+    }
+    b.takes(&object("island:b")).await;
+    let swept = sweep(&b.book, SweepOptions { limit: 8, ..SweepOptions::default() }).await.unwrap();
+    assert_eq!(swept.nodes, 2, "{swept:?}");
+    assert!(swept.kept >= 5 && swept.kept <= 8, "{swept:?}");
+}

@@ -98,3 +98,18 @@ async fn rte_9_updates_move_forward_only_and_touch_only_what_is_held() {
     table.forget(&key, RouteVersion(version + 2));
     assert!(table.cached(&key).is_none());
 }
+
+// RTE-5: a read whose first asker went away ends all the same: whoever asks next must not get an answer of long ago.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_5_a_read_that_nobody_waits_for_any_more_ends() {
+    let server = TestStore::start();
+    let a = Host::join(&server.url(), "a", KindOptions::default()).await;
+    let key = object("counter:one");
+    a.keeper.acquire(&key).await.unwrap();
+    let table = RouteTable::new(a.router.book().clone(), CacheTimes::default());
+    let mut asked = Box::pin(table.read(&key));
+    // Asked once, and given up.
+    assert!(futures_util::poll!(&mut asked).is_pending());
+    drop(asked);
+    eventually("the read ends", PATIENCE, async || table.cached(&key).is_some()).await;
+}

@@ -11,6 +11,7 @@ use maitred::ids::{ObjectKey, ObjectKind};
 use maitred::message::CallError;
 use maitred::route::{
     CacheTimes, Handled, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook, RouteTimes,
+    RouteVersion,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -69,6 +70,10 @@ pub struct Counter {
     pub creates: bool,
     /// Nothing of the store can be read while this is set.
     pub broken: Arc<AtomicBool>,
+    /// To turn a counter into a text panics while this is set.
+    pub panics: Arc<AtomicBool>,
+    /// The application's own storage.
+    pub storage: Arc<Mutex<BTreeMap<String, Count>>>,
     /// Removals wait for a permit of it.
     pub door: Arc<Semaphore>,
     pub events: Arc<Mutex<Vec<String>>>,
@@ -81,6 +86,8 @@ impl Counter {
             options,
             creates: true,
             broken: Arc::default(),
+            panics: Arc::default(),
+            storage: Arc::default(),
             door: Arc::new(Semaphore::new(1_000_000)),
             events: Arc::default(),
             most_hops: Arc::default(),
@@ -121,7 +128,17 @@ impl ObjectType for Counter {
     }
 
     fn encode(&self, count: &Count) -> maitred::Result<String> {
+        assert!(!self.panics.load(Ordering::SeqCst), "as the test wants it");
         Ok(serde_json::to_string(count).unwrap())
+    }
+
+    async fn load(&self, key: &ObjectKey) -> maitred::Result<Option<Count>> {
+        Ok(self.storage.lock().unwrap_or_else(PoisonError::into_inner).get(key.as_str()).cloned())
+    }
+
+    async fn save(&self, key: &ObjectKey, count: &Count, _version: RouteVersion) -> maitred::Result<()> {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(key.as_str().to_owned(), count.clone());
+        Ok(())
     }
 
     fn decode(&self, key: &ObjectKey, text: &str) -> maitred::Result<Count> {
