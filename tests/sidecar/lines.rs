@@ -116,10 +116,17 @@ async fn cli_3_an_id_that_is_not_answered_yet_is_refused_and_a_cancel_leaves_no_
         }
     }
     assert_eq!(refused, 4, "{answers:?}");
-    assert!(answers.iter().any(|line| line["id"] == "c" && line["outcome"] == "cancelled"), "{answers:?}");
+    // It is lost where it meets a claim that is still on its way; the dispatch gives that token back then.
+    let ends = |line: &serde_json::Value| line["id"] == "c" && matches!(line["outcome"].as_str(), Some("cancelled" | "lost"));
+    assert!(answers.iter().any(ends), "{answers:?}");
     assert!(answers.iter().any(|line| line["player"] == "bob" && line["outcome"] == "transfer"), "{answers:?}");
-    let found = ask(&mut proxy, json!({"op": "find", "id": "f", "player": "alice"})).await;
-    assert_eq!(found["outcome"], "none", "no live token is left");
+    let mut n = 0;
+    eventually("no live token is left", LIMIT, async || {
+        n += 1;
+        let found = ask(&mut proxy, json!({"op": "find", "id": format!("f{n}"), "player": "alice"})).await;
+        found["outcome"] == "none"
+    })
+    .await;
     // Once it is answered, the id can be used again.
     let again = ask(&mut proxy, json!({"op": "dispatch", "id": "same", "player": "alice"})).await;
     assert_eq!(again["outcome"], "transfer", "{again}");
