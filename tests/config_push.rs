@@ -133,7 +133,7 @@ async fn audited(node: &mut Node, reason: &str, count: u64) {
     .await;
 }
 
-// Must show 9: of a broken file nothing, of a good one everything on every node, with its version.
+// POL-5: of a broken file nothing, of a good one everything on every node, with its version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_5_a_push_is_in_force_on_every_node_and_a_broken_one_nowhere() {
     let fleet = Fleet::new();
@@ -227,7 +227,7 @@ async fn pol_5_a_push_that_clashes_with_a_file_waits_for_a_mended_one() {
     fleet.everywhere(1, Some(second)).await;
 }
 
-// Must show 9, POL-5: in force within two heartbeats, also where the event was never heard.
+// POL-5: in force within two heartbeats, also where the event was never heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_5_two_heartbeats_after_a_push_every_node_says_its_version() {
     let fleet = Fleet::new();

@@ -81,7 +81,7 @@ async fn members(conn: &mut MultiplexedConnection, name: &str) -> Vec<String> {
     members
 }
 
-// RTE-2, RTE-1: issue 5, "Must show" 1. Two owners in one round are two servers that write one island.
+// RTE-2, RTE-1. Two owners in one round are two servers that write one island.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
     let server = TestStore::start();
@@ -125,7 +125,7 @@ async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
     assert!(winners.len() > NODES / 2, "the race is none: {winners:?}");
 }
 
-// RTE-3, R-17: issue 5, "Must show" 3. Without the number the second save undoes the first.
+// RTE-3, R-17. Without the number the second save undoes the first.
 #[tokio::test]
 async fn rte_3_of_two_saves_from_one_read_the_second_is_refused() {
     let server = TestStore::start();

@@ -126,28 +126,36 @@ impl RouteTable {
 
     /// The route of an object: [`cached`](Self::cached), else [`read`](Self::read). `None` where there is no record.
     pub async fn lookup(&self, key: &ObjectKey) -> Result<Option<Arc<Route>>> {
-        match self.cached(key) {
-            Some(route) => Ok(Some(route)),
-            None => self.read(key).await,
+        if let Some(route) = self.cached(key) {
+            return Ok(Some(route));
         }
+        let reading = {
+            let mut all = self.reading();
+            // A refresh that ended since the look above is as good as one that begins now.
+            if let Some(route) = self.cached(key) {
+                return Ok(Some(route));
+            }
+            self.join(&mut all, key)
+        };
+        reading.await
     }
 
     /// Reads the record, together with all who wait for the same: one read of the store for all of them. A store that
     /// asks for patience is asked at most three times; other errors are answered at once. Cancel safe: a read that was
     /// begun is ended in the background. Needs a tokio runtime.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Route>>> {
-        let reading = {
-            let mut all = self.reading();
-            match all.get(key) {
-                Some(reading) => reading.clone(),
-                None => {
-                    let reading = self.clone().read_apart(key.clone());
-                    all.insert(key.clone(), reading.clone());
-                    reading
-                }
-            }
-        };
+        let reading = self.join(&mut self.reading(), key);
         reading.await
+    }
+
+    /// The read that is under way, else a new one.
+    fn join(&self, all: &mut HashMap<ObjectKey, Reading>, key: &ObjectKey) -> Reading {
+        if let Some(reading) = all.get(key) {
+            return reading.clone();
+        }
+        let reading = self.clone().read_apart(key.clone());
+        all.insert(key.clone(), reading.clone());
+        reading
     }
 
     /// [`read`](Self::read), and once more where that shared a read that may have begun before `version` was known.

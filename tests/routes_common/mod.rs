@@ -76,6 +76,8 @@ pub struct Counter {
     pub storage: Arc<Mutex<BTreeMap<String, Count>>>,
     /// Removals wait for a permit of it.
     pub door: Arc<Semaphore>,
+    /// A removal has come to the door.
+    pub at_door: Arc<AtomicBool>,
     pub events: Arc<Mutex<Vec<String>>>,
     pub most_hops: Arc<AtomicU32>,
 }
@@ -89,6 +91,7 @@ impl Counter {
             panics: Arc::default(),
             storage: Arc::default(),
             door: Arc::new(Semaphore::new(1_000_000)),
+            at_door: Arc::default(),
             events: Arc::default(),
             most_hops: Arc::default(),
         }
@@ -154,6 +157,7 @@ impl ObjectType for Counter {
     }
 
     async fn removing(&self, key: &ObjectKey, count: &mut Count) -> bool {
+        self.at_door.store(true, Ordering::Release);
         self.door.acquire().await.unwrap().forget();
         self.tell(format!("removing {key} {}", count.value));
         false

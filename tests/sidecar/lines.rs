@@ -117,7 +117,8 @@ async fn cli_3_an_id_that_is_not_answered_yet_is_refused_and_a_cancel_leaves_no_
     }
     assert_eq!(refused, 4, "{answers:?}");
     // It is lost where it meets a claim that is still on its way; the dispatch gives that token back then.
-    let ends = |line: &serde_json::Value| line["id"] == "c" && matches!(line["outcome"].as_str(), Some("cancelled" | "lost"));
+    let ends =
+        |line: &serde_json::Value| line["id"] == "c" && matches!(line["outcome"].as_str(), Some("cancelled" | "lost"));
     assert!(answers.iter().any(ends), "{answers:?}");
     assert!(answers.iter().any(|line| line["player"] == "bob" && line["outcome"] == "transfer"), "{answers:?}");
     let mut n = 0;

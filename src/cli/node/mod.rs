@@ -231,6 +231,8 @@ fn source(context: &Context, id: Option<NodeId>, role: Role, addr: Option<String
     let globals = context.globals.clone();
     // The command itself says that it is wanted; a file that is switched on can be switched off later.
     let obeys = context.config.enabled;
+    // A file that was empty from the start takes nothing away by staying so.
+    let began_empty = globals.stated_config().is_ok_and(|(_, stated)| stated == Stated::Empty);
     ConfigSource::stating(move || {
         let (mut config, mut stated) = globals.stated_config().map_err(|failure| match failure {
             Failure::Error(error) => error,
@@ -238,7 +240,7 @@ fn source(context: &Context, id: Option<NodeId>, role: Role, addr: Option<String
         })?;
         config.enabled |= !obeys;
         // A file that never said it need not say it at a reload; an empty one would still take zone and store away.
-        if !obeys && stated == Stated::NotEnabled {
+        if !obeys && (stated == Stated::NotEnabled || began_empty) {
             stated = Stated::Enabled;
         }
         config.node.role = role.clone();
