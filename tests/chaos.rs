@@ -46,7 +46,7 @@ async fn run(seed: u64, seconds: u64) {
     check::everything(&world, players).await;
 }
 
-// DSP-5, TOK-4, TOK-7, R-11, R-13, STO-16: issue 3, "Must show" 8.
+// DSP-5, TOK-4, TOK-7, R-11, R-13, STO-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_lands_twice_and_no_place_is_lost_with_a_fixed_seed() {
     run(variable("MAITRED_CHAOS_SEED").unwrap_or(FIXED_SEED), FIXED_SECONDS).await;

@@ -133,7 +133,7 @@ async fn audited(node: &mut Node, reason: &str, count: u64) {
     .await;
 }
 
-// Must show 9: of a broken file nothing, of a good one everything on every node, with its version.
+// POL-5: of a broken file nothing, of a good one everything on every node, with its version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_5_a_push_is_in_force_on_every_node_and_a_broken_one_nowhere() {
     let fleet = Fleet::new();
@@ -160,6 +160,7 @@ async fn pol_5_a_push_is_in_force_on_every_node_and_a_broken_one_nowhere() {
     let (code, said) = fleet.run(&["config", "push", file]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("texts.noCandidate") && said.contains("stays with each host: zone, heartbeat.intervalMs"));
+    assert!(said.contains("checks it together with its own file") && said.contains("`maitred nodes`"), "{said}");
     let shown = fleet.json(&["config", "show"]);
     assert_eq!(shown["value"], json!({"texts": {"noCandidate": "of the push"}}));
     let version = shown["version"].as_u64();
@@ -189,7 +190,44 @@ async fn pol_5_a_push_is_in_force_on_every_node_and_a_broken_one_nowhere() {
     assert_eq!(refusal(&mut proxy).await, "of the file");
 }
 
-// Must show 9, POL-5: in force within two heartbeats, also where the event was never heard.
+fn limits(prefix: &str, count: usize) -> String {
+    let lines: String = (0..count).map(|n| format!("  {prefix}{n}: {{ cooldownMs: 500 }}\n")).collect();
+    format!("limits:\n{lines}")
+}
+
+async fn reloads(fleet: &Fleet, node: &mut Node, file: &str) -> Value {
+    fleet.nodes_file(file);
+    node.sighup();
+    node.wait_for(|line| line["event"] == "reloaded", LIMIT).await["outcome"].clone()
+}
+
+// POL-5: a push that clashes with one host's file leaves what was in force there, over a restart too, and comes into force
+// with the mended file. If this fails, one host stays apart from the fleet for good, or falls back to its bare file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pol_5_a_push_that_clashes_with_a_file_waits_for_a_mended_one() {
+    let fleet = Fleet::new();
+    fleet.nodes_file(&limits("f", 40));
+    let (mut proxy, _) = fleet.node("p1", "proxy", &fleet.store.url()).await;
+    let first = fleet.push("texts: { noCandidate: \"of the push\" }\n");
+    heard(&mut proxy, Some(first)).await;
+    let second = fleet.push(&limits("g", 40));
+    audited(&mut proxy, "unusable_config", 1).await;
+    assert_eq!(refusal(&mut proxy).await, "of the push");
+
+    let anew = format!("messages: {{ maxConcurrent: 99 }}\n{}", limits("f", 40));
+    assert_eq!(reloads(&fleet, &mut proxy, &anew).await, "restarted");
+    let ready = proxy.wait_for(|line| line["event"] == "ready", LIMIT).await;
+    assert_eq!(ready["config"].as_u64(), Some(first), "{ready}");
+    assert_eq!(refusal(&mut proxy).await, "of the push");
+
+    let mended = format!("messages: {{ maxConcurrent: 99 }}\n{}", limits("f", 5));
+    // Only once it met the push again is there one that waits.
+    audited(&mut proxy, "unusable_config", 1).await;
+    assert_eq!(reloads(&fleet, &mut proxy, &mended).await, "swapped");
+    fleet.everywhere(1, Some(second)).await;
+}
+
+// POL-5: in force within two heartbeats, also where the event was never heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_5_two_heartbeats_after_a_push_every_node_says_its_version() {
     let fleet = Fleet::new();

@@ -11,6 +11,7 @@ use maitred::store::{Invocation, Store, boot_ms, scripts};
 use redis::aio::MultiplexedConnection;
 use support::fault::{Action, FaultProxy};
 use support::store::TestStore;
+use tokio_util::sync::CancellationToken;
 
 async fn entry(conn: &mut MultiplexedConnection, name: &str) -> String {
     ask(conn, &["HGET", &key("control"), name]).await
@@ -230,4 +231,35 @@ async fn sto_10_a_write_whose_reply_was_lost_stands_once() {
         let now = store_ms(&mut conn).await;
         assert!(written.at.abs_diff(now) < 2_000 && written.version.abs_diff(now) < 2_000, "off by {off}");
     }
+}
+
+// an operator who works would be shown somebody who puts old entries back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn r_32_answers_that_overtake_each_other_are_no_old_entries() {
+    let server = TestStore::start();
+    let (store, far) = (open(&server.url()).await, open(&server.url()).await);
+    let (seen, trust, done) = (Control::default(), kit::trust(), CancellationToken::new());
+    let readers: Vec<_> = (0..32)
+        .map(|_| {
+            let (seen, trust, store, done) = (seen.clone(), trust.clone(), store.clone(), done.clone());
+            tokio::spawn(async move {
+                while !done.is_cancelled() {
+                    seen.refresh(&store, &trust).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let operator = Control::default();
+    for n in 0..150 {
+        let value = if n % 2 == 0 { "on" } else { "off" };
+        operator.put(&far, &kit::trust(), KILL, value, "alice").await.unwrap();
+        // Whoever asks after the write sees it, also where the answer is shared.
+        seen.refresh(&store, &trust).await.unwrap();
+        assert_eq!(seen.is_on(KILL), n % 2 == 0);
+    }
+    done.cancel();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0);
 }

@@ -12,6 +12,8 @@ mod support;
 mod backend;
 #[path = "minecraft/edge.rs"]
 mod edge;
+#[path = "minecraft/ends.rs"]
+mod ends;
 #[path = "../examples/minecraft_proxy/frame.rs"]
 #[allow(dead_code, reason = "the proxy uses the rest")]
 mod frame;
@@ -19,7 +21,14 @@ mod frame;
 mod hello;
 #[path = "minecraft/packets.rs"]
 mod packets;
+#[path = "../examples/minecraft_proxy/pass.rs"]
+mod pass;
 #[path = "minecraft/real.rs"]
 mod real;
+#[path = "../examples/minecraft_proxy/slots.rs"]
+mod slots;
+#[path = "../examples/minecraft_proxy/status.rs"]
+#[allow(dead_code, reason = "the proxy uses the rest")]
+mod status;
 #[path = "minecraft/wire.rs"]
 mod wire;

@@ -322,3 +322,30 @@ async fn nod_15_after_a_wipe_every_node_is_back_by_itself_with_a_new_epoch() {
     eventually("all are back", LIMIT, async || roster_of(&mut conn, "proxy").await.len() == 5).await;
     eventually("all know", LIMIT, async || fleet.iter().zip(&old).all(|(node, old)| node.lease.epoch() > *old)).await;
 }
+
+// a process that ended while it joined would stand there as a live node that nobody runs, until its lease is over.
+#[tokio::test]
+async fn r_2_a_process_that_leaves_before_its_join_is_answered_leaves_nothing() {
+    let server = TestStore::start();
+    let (proxy, mut conn) = (FaultProxy::start(&server), server.conn().await);
+    let store = open(&proxy.url()).await;
+    let mut fresh = membership(&store, "p1", "proxy", LONG_MS);
+    let mut again = membership(&store, "p2", "proxy", LONG_MS);
+    let epoch = again.join(blank()).await.unwrap();
+    // The second has to take a new epoch: its row went, and the number of its old one was given on.
+    let _: u64 = ask(&mut conn, &["DEL", &key("node:p2")]).await;
+    let later = format!("{} {} other", epoch.0 + 1, store_ms(&mut conn).await);
+    let _: u64 = ask(&mut conn, &["HSET", &key("epochs"), "p2", &later]).await;
+    proxy.delay(Duration::from_millis(200));
+    for (id, member) in [("p1", &mut fresh), ("p2", &mut again)] {
+        let stands = async { while row_of(&mut conn, id).await.is_empty() {} };
+        tokio::select! {
+            () = stands => {}
+            _ = member.join(blank()) => {}
+        }
+        member.leave().await.unwrap();
+        assert!(row_of(&mut conn, id).await.is_empty(), "{id} is still there");
+    }
+    assert!(roster_of(&mut conn, "proxy").await.is_empty() && roles_of(&mut conn).await.is_empty());
+    assert!(epoch_entry(&mut conn, "p2").await.unwrap().0 > epoch.0 + 1, "R-7: what was given stays known");
+}

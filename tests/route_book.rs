@@ -81,7 +81,7 @@ async fn members(conn: &mut MultiplexedConnection, name: &str) -> Vec<String> {
     members
 }
 
-// RTE-2, RTE-1: issue 5, "Must show" 1. Two owners in one round are two servers that write one island.
+// RTE-2, RTE-1. Two owners in one round are two servers that write one island.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
     let server = TestStore::start();
@@ -125,7 +125,7 @@ async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
     assert!(winners.len() > NODES / 2, "the race is none: {winners:?}");
 }
 
-// RTE-3, R-17: issue 5, "Must show" 3. Without the number the second save undoes the first.
+// RTE-3, R-17. Without the number the second save undoes the first.
 #[tokio::test]
 async fn rte_3_of_two_saves_from_one_read_the_second_is_refused() {
     let server = TestStore::start();
@@ -319,4 +319,42 @@ async fn sto_3_routes_survive_a_script_flush() {
     assert!(route.saved_at_ms > 0);
     let _: String = kit::ask(&mut conn, &["SCRIPT", "FLUSH"]).await;
     a.book.renew(&held).await.unwrap();
+}
+
+// RTE-1: a row that names this node, written by somebody without the fleet's key, makes it the owner of nothing.
+#[tokio::test]
+async fn rte_1_a_forged_record_that_names_this_node_is_not_believed() {
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let a = Node::join(&store, "a").await;
+    let key = object("island:one");
+    let me = a.owner();
+    for (field, value) in [
+        ("owner", "a"),
+        ("owner_epoch", &me.epoch.to_string()),
+        ("version", "1796000001000"),
+        ("saved_at", "1796000001000"),
+        ("state", "MOVED"),
+        ("v", "1"),
+        ("sig", "5ebd00f2.xxx"),
+    ] {
+        set(&mut conn, "route:island:one", field, value).await;
+    }
+    let outcome = a.book.acquire(&key, None, true).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+}
+
+// STO-16: an owner of very much does not take the whole of a sweep from the others.
+#[tokio::test]
+async fn sto_16_a_sweep_with_a_limit_reaches_every_owner() {
+    let server = TestStore::start();
+    let store = open(&server.url()).await;
+    let (a, b) = (Node::join(&store, "a").await, Node::join(&store, "b").await);
+    for number in 0..20 {
+        a.takes(&object(&format!("island:a{number}"))).await;
+    }
+    b.takes(&object("island:b")).await;
+    let swept = sweep(&b.book, SweepOptions { limit: 8, ..SweepOptions::default() }).await.unwrap();
+    assert_eq!(swept.nodes, 2, "{swept:?}");
+    assert!(swept.kept >= 5 && swept.kept <= 8, "{swept:?}");
 }

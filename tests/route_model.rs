@@ -436,7 +436,7 @@ fn variable(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-// RTE-1 to RTE-4, R-17, R-20: issue 5, "Must show" 12.
+// RTE-1 to RTE-4, R-17, R-20.
 #[test]
 fn rte_2_random_operations_end_as_a_naive_map_of_owners_says() {
     let cases = variable("MAITRED_MODEL_CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());

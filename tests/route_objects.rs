@@ -5,6 +5,8 @@ mod member;
 mod routes_common;
 mod support;
 
+#[path = "route_objects/faults.rs"]
+mod faults;
 #[path = "route_objects/keeping.rs"]
 mod keeping;
 #[path = "route_objects/moving.rs"]

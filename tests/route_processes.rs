@@ -169,7 +169,7 @@ async fn send_all(client: Arc<Client>, done: Arc<AtomicUsize>) -> Sent {
     sent
 }
 
-// RTE-8, RTE-9, RTE-10, R-19: issue 5, "Must show" 4.
+// RTE-8, RTE-9, RTE-10, R-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_10_ten_thousand_increments_survive_50_moves_and_a_kill() {
     let server = TestStore::start();
@@ -246,7 +246,7 @@ async fn rte_10_ten_thousand_increments_survive_50_moves_and_a_kill() {
     assert!(acknowledged > SENDERS * INCREMENTS * 3 / 4, "too few were acknowledged to prove anything: {acknowledged}");
 }
 
-// RTE-3, R-18: issue 5, "Must show" 2. A server that hung for a while must not write its old island over the new one.
+// RTE-3, R-18. A server that hung for a while must not write its old island over the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_3_an_owner_that_was_stopped_past_its_lease_writes_nothing() {
     let server = TestStore::start();

@@ -97,6 +97,41 @@ fn says(node: &Node, text: &str) -> usize {
     node.stderr().lines().filter(|line| line.contains(text)).count()
 }
 
+impl Scene {
+    /// Runs the binary as an operator does, and gives the version it wrote.
+    fn operator(&self, args: &[&str]) -> u64 {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_maitred"));
+        command.args(args).args(["--store", &self.store.url(), "--zone", "eu", "--json"]).env("MAITRED_SECRET", SECRET);
+        let output = command.output().expect("the binary runs");
+        let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        told["version"].as_u64().expect("a version")
+    }
+
+    /// Waits until a player who connects at the router reads `text`.
+    async fn reads(&mut self, router: &mut Node, text: &str) {
+        eventually(text, LIMIT, async || self.take(router, "nobody").await["message"] == text).await;
+    }
+}
+
+// POL-5: a router hears no event and never beats; a push and its end come into force there all the same.
+#[tokio::test]
+async fn pol_5_a_router_takes_a_push_and_its_end_with_the_players_who_connect() {
+    let mut scene = Scene::new();
+    let texts = |refused: &str| format!("texts: {{ refused: \"{refused}\" }}\n");
+    let file = scene.dir.path().join("network.yml");
+    std::fs::write(&file, format!("{NETWORK}{}", texts("of the file"))).expect("a config");
+    let (mut router, _) = scene.node("r1", "proxy", &["--router"]).await;
+    scene.reads(&mut router, "of the file").await;
+    let push = scene.dir.path().join("push.yml");
+    std::fs::write(&push, texts("of the push")).expect("a file");
+    let version = scene.operator(&["config", "push", push.to_str().expect("UTF-8")]);
+    scene.reads(&mut router, "of the push").await;
+    let status = scene.ask(&mut router, json!({ "op": "status" })).await;
+    assert_eq!(status["config"], json!(version), "{status}");
+    scene.operator(&["config", "unpush"]);
+    scene.reads(&mut router, "of the file").await;
+}
+
 // DSP-9, TOK-3, TOK-6
 #[tokio::test]
 async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {

@@ -5,6 +5,8 @@
 mod curves;
 #[path = "selector/filters.rs"]
 mod filters;
+#[path = "selector/idle.rs"]
+mod idle;
 #[path = "selector/oracle.rs"]
 mod oracle;
 #[path = "selector/spread.rs"]

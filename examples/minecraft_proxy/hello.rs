@@ -16,6 +16,10 @@ pub const LOGIN_MAX_BYTES: usize = 2_048;
 const NAME_MAX_CHARS: usize = 16;
 /// The first byte of a server list ping of versions before 1.7.
 const OLD_PING: u8 = 0xfe;
+/// What follows it from 1.4 on.
+const OLD_PING_DETAILED: u8 = 0x01;
+/// What follows that in 1.6: a message of a plugin.
+const OLD_PING_PLUGIN: u8 = 0xfa;
 /// How long what follows an old ping may take.
 const OLD_PING_WAIT: Duration = Duration::from_millis(500);
 
@@ -33,14 +37,16 @@ pub enum Hello {
 /// Reads until it is clear what the client wants. The caller sets the time.
 pub async fn read(inlet: &mut Inlet, client: &mut (impl AsyncRead + Unpin)) -> Result<Hello, Fault> {
     inlet.more(client).await?;
-    if inlet.raw().first() == Some(&OLD_PING) {
-        // A handshake of 254 bytes begins with the same two bytes, and goes on with the number of its packet.
-        let rest = async { while inlet.raw().len() < 3 && inlet.more(client).await.is_ok() {} };
-        // The oldest send nothing more and wait.
-        let _ = timeout(OLD_PING_WAIT, rest).await;
-        if !inlet.raw().starts_with(&[OLD_PING, 0x01, 0x00]) {
-            return Ok(Hello::OldPing { detailed: inlet.raw().get(1) == Some(&0x01) });
+    // The oldest send one or two bytes and wait.
+    let rest = async { while old_so_far(inlet.raw()) && inlet.more(client).await.is_ok() {} };
+    let _ = timeout(OLD_PING_WAIT, rest).await;
+    match inlet.raw() {
+        [OLD_PING] => return Ok(Hello::OldPing { detailed: false }),
+        [OLD_PING, OLD_PING_DETAILED] | [OLD_PING, OLD_PING_DETAILED, OLD_PING_PLUGIN, ..] => {
+            return Ok(Hello::OldPing { detailed: true });
         }
+        // The length of a handshake may begin with the same bytes. The number of its packet, 0, comes behind it.
+        _ => {}
     }
     let (protocol, next) = handshake(inlet.frame(client, HANDSHAKE_MAX_BYTES).await?)?;
     match next {
@@ -49,6 +55,11 @@ pub async fn read(inlet: &mut Inlet, client: &mut (impl AsyncRead + Unpin)) -> R
         2 | 3 => Ok(Hello::Login { name: login(inlet.frame(client, LOGIN_MAX_BYTES).await?)? }),
         _ => Err(Fault::Malformed("an unknown wish")),
     }
+}
+
+/// The bytes may be an old ping, or the start of something longer.
+fn old_so_far(bytes: &[u8]) -> bool {
+    matches!(bytes, [OLD_PING] | [OLD_PING, OLD_PING_DETAILED])
 }
 
 /// Protocol version and next state.

@@ -6,20 +6,27 @@ use std::time::Duration;
 use maitred::agent::{Outcome, ProxyAgent};
 use maitred::ids::Player;
 use maitred::place::{Decision, Placed, PlacementHandler, ServerView, Unplaced, Why};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::frame::{Inlet, text_frame};
+use super::pass;
 
 /// Longest look for a place that waits for the player already. A store that is away keeps nobody out for longer.
 const TAKE_MAX: Duration = Duration::from_secs(3);
 /// Longest wait for a client to read why it was refused.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
-/// Serves one login to its end.
-pub async fn serve(proxy: &ProxyAgent, player: &Player, mut inlet: Inlet, mut client: TcpStream) -> io::Result<()> {
+/// Serves one login to its end, or until `stop`.
+pub async fn serve(
+    proxy: &ProxyAgent,
+    player: &Player,
+    mut inlet: Inlet,
+    mut client: TcpStream,
+    stop: &CancellationToken,
+) -> io::Result<()> {
     let gone = CancellationToken::new();
     let placed = {
         let placing = find(proxy, player, &gone);
@@ -36,7 +43,7 @@ pub async fn serve(proxy: &ProxyAgent, player: &Player, mut inlet: Inlet, mut cl
             }
         }
     };
-    let mut backend = match placed {
+    let backend = match placed {
         Ok(Placed { stream, registration, .. }) => {
             tracing::info!(%player, %registration, "connected");
             stream
@@ -45,10 +52,10 @@ pub async fn serve(proxy: &ProxyAgent, player: &Player, mut inlet: Inlet, mut cl
     };
     // From the first byte on this is the player's backend, whatever becomes of it: the same login at a second one would
     // be a second session.
-    backend.write_all(inlet.raw()).await?;
-    drop(inlet);
-    copy_bidirectional(&mut client, &mut backend).await?;
-    Ok(())
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        passed = pass::both_ways(inlet, client, backend) => passed,
+    }
 }
 
 /// The place that waits for the player, else one of a fresh login.
@@ -71,9 +78,9 @@ async fn find(proxy: &ProxyAgent, player: &Player, gone: &CancellationToken) -> 
 }
 
 /// Login Disconnect: the client shows `text` and ends.
-pub async fn refuse(client: &mut TcpStream, text: &str) -> io::Result<()> {
+async fn refuse(client: &mut (impl AsyncRead + AsyncWrite + Unpin), text: &str) -> io::Result<()> {
     let component = serde_json::json!({ "text": text }).to_string();
-    client.write_all(&text_frame(0, &component)).await?;
+    timeout(GOODBYE_MAX, client.write_all(&text_frame(0, &component))).await??;
     client.shutdown().await?;
     // A socket that is closed with something unread in it is reset, and the text with it.
     let mut rest = [0; 256];

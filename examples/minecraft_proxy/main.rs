@@ -17,13 +17,18 @@
 //! - `frame`: lengths, numbers, texts, and the bytes as they came.
 //! - `hello`: what a client wants.
 //! - `status`: the server list.
-//! - `login`: a backend, and everything both ways.
+//! - `login`: a backend for a player, or the words of a refusal.
+//! - `pass`: everything both ways.
+//! - `slots`: how many connections there may be.
 
 mod frame;
 mod hello;
 mod login;
+mod pass;
+mod slots;
 mod status;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,17 +40,20 @@ use maitred::agent::{ProxyAgent, Setup};
 use maitred::ids::{BackendName, NodeId};
 use maitred::node::LoadSample;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use frame::{Fault, Inlet};
 use hello::Hello;
+use slots::Slots;
 
 /// Most connections at a time; more are closed at once.
 const CONNECTIONS_MAX: usize = 4_096;
 /// Longest time in which a client has to say what it wants, and one that only asks to ask.
 const HELLO_MAX: Duration = Duration::from_secs(10);
+/// How long the end waits for connections, so that those who are refused read why.
+const EXIT_MAX: Duration = Duration::from_secs(2);
 
 /// An edge proxy for Minecraft in front of a fleet.
 #[derive(Debug, Parser)]
@@ -65,6 +73,10 @@ struct Options {
     /// Spread fresh logins over initialRouting.servers by the players' names, instead of trying them in their order
     #[arg(long)]
     spread: bool,
+    /// Most connections from one address (of IPv6: from one /64 network) at a time; more are closed at once. Where players
+    /// come through a load balancer, they share its address
+    #[arg(long, value_name = "COUNT", default_value = "64")]
+    per_address: NonZeroUsize,
     /// What the server list says
     #[arg(long, value_name = "TEXT", default_value = "A maitred fleet")]
     motd: String,
@@ -75,6 +87,8 @@ struct Edge {
     proxy: ProxyAgent,
     motd: String,
     players: Arc<AtomicU64>,
+    /// Ends connections that wait for nothing but their client, and those of players.
+    stop: CancellationToken,
 }
 
 #[tokio::main]
@@ -111,8 +125,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Port 0 asks for a free one, so say which it is.
     println!("{}", serde_json::json!({ "event": "listening", "addr": listener.local_addr()?.to_string() }));
 
-    let edge = Arc::new(Edge { proxy, motd: options.motd, players });
-    let (tasks, places) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let edge = Arc::new(Edge { proxy, motd: options.motd, players, stop: CancellationToken::new() });
+    let (tasks, slots) = (TaskTracker::new(), Slots::new(CONNECTIONS_MAX, options.per_address.get()));
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
         let client = tokio::select! {
@@ -125,18 +139,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        let Some(slot) = slots.take(from.ip()) else { continue };
         let edge = Arc::clone(&edge);
         tasks.spawn(async move {
             if let Err(fault) = serve(&edge, client).await {
                 tracing::debug!(%from, %fault, "a connection ended");
             }
-            drop(place);
+            drop(slot);
         });
     }
     drop(listener);
     // Ends the placements under way; their clients read why.
     edge.proxy.leave().await;
+    edge.stop.cancel();
+    tasks.close();
+    let _ = timeout(EXIT_MAX, tasks.wait()).await;
     Ok(())
 }
 
@@ -145,17 +162,27 @@ async fn serve(edge: &Edge, mut client: TcpStream) -> Result<(), Fault> {
     client.set_nodelay(true).map_err(Fault::Io)?;
     let mut inlet = Inlet::default();
     let late = |_| Fault::Malformed("it took too long to say what it wants");
-    match timeout(HELLO_MAX, hello::read(&mut inlet, &mut client)).await.map_err(late)?? {
+    let hello = tokio::select! {
+        // Who has said it already is told why it is refused.
+        biased;
+        hello = timeout(HELLO_MAX, hello::read(&mut inlet, &mut client)) => hello.map_err(late)??,
+        () = edge.stop.cancelled() => return Ok(()),
+    };
+    match hello {
         Hello::Status { protocol } => {
             let serving = status::serve(&edge.proxy, &edge.motd, protocol, &mut inlet, &mut client);
-            timeout(HELLO_MAX, serving).await.map_err(late)?
+            tokio::select! {
+                served = timeout(HELLO_MAX, serving) => served.map_err(late)?,
+                () = edge.stop.cancelled() => Ok(()),
+            }
         }
         Hello::OldPing { detailed } => {
-            status::serve_old(&edge.proxy, &edge.motd, detailed, &mut client).await.map_err(Fault::Io)
+            let serving = status::serve_old(&edge.proxy, &edge.motd, detailed, &mut client);
+            timeout(HELLO_MAX, serving).await.map_err(late)?.map_err(Fault::Io)
         }
         Hello::Login { name } => {
             edge.players.fetch_add(1, Ordering::Relaxed);
-            let served = login::serve(&edge.proxy, &name, inlet, client).await;
+            let served = login::serve(&edge.proxy, &name, inlet, client, &edge.stop).await;
             edge.players.fetch_sub(1, Ordering::Relaxed);
             served.map_err(Fault::Io)
         }

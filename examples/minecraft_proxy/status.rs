@@ -21,7 +21,14 @@ pub fn population(proxy: &ProxyAgent) -> (u64, u64) {
     let snapshot = proxy.agent().directory().snapshot();
     let backends =
         snapshot.nodes.iter().filter(|view| view.liveness == Liveness::Online && view.record.role == Role::backend());
-    backends.fold((0, 0), |(players, cap), view| (players + view.record.players, cap + view.record.soft_cap))
+    sum(backends.map(|view| (view.record.players, view.record.soft_cap)))
+}
+
+/// Each of the two added up. A node may publish any number.
+pub fn sum(backends: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    backends.fold((0, 0), |(players, cap), (more, room)| {
+        (u64::saturating_add(players, more), u64::saturating_add(cap, room))
+    })
 }
 
 /// Answers the question and the ping behind it, in whatever order. The caller sets the time.

@@ -42,7 +42,12 @@ local charged = {}
 for i = 1, count do
   charged[i] = ops[i] .. ':' .. string.format('%.0f', times[i]) .. ':' .. string.format('%.0f', bases[i])
 end
-tat = math.min(tat, tonumber(row[1] or '') or 0)
+local stood = tonumber(row[1] or '') or 0
+-- Not a number at all, written by hand.
+if stood ~= stood then
+  stood = 0
+end
+tat = math.min(tat, stood)
 if count == 0 and tat <= now then
   redis.call('DEL', limit)
   return { 'REFUNDED' }

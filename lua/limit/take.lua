@@ -40,6 +40,10 @@ end
 -- More than the whole burst is owed only where the clock stepped back or the limit was changed: then the whole burst is
 -- owed from here on, so that nobody waits for the clock to catch up, and nobody gains.
 local tat = tonumber(row[1] or '') or 0
+-- Not a number at all, written by hand: with it nothing could be compared.
+if tat ~= tat then
+  tat = 0
+end
 local stepped = tat > now + most
 if stepped then
   tat = now + most
@@ -49,7 +53,10 @@ local owed = base + interval - now
 if owed > most then
   if stepped then
     redis.call('HSET', limit, 'tat', string.format('%.0f', tat))
-    redis.call('PEXPIRE', limit, string.format('%.0f', math.max(math.ceil(most / 1000), keep)))
+  end
+  -- A row without an end was written by hand.
+  if stepped or redis.call('PTTL', limit) < 0 then
+    redis.call('PEXPIRE', limit, string.format('%.0f', math.max(math.ceil((base - now) / 1000), keep)))
   end
   return { 'DENIED', string.format('%.0f', math.ceil((owed - most) / 1000)) }
 end

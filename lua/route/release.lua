@@ -11,7 +11,7 @@
 --         VERSION <n> <now>               sign this version and ask again
 -- Events  none
 -- Bound   one row.
--- Repeat  a free record of that version is answered RELEASED.
+-- Repeat  a free record of that version is answered RELEASED, with delete only where the object's bytes are gone.
 -- Example EVALSHA <sha> 4 maitred:{eu}:route:island:i1 maitred:{eu}:owned:b1 maitred:{eu}:owned
 --         maitred:{eu}:object:island:i1 island:i1 b1 1796000000000 1796000001000 5ebd00f2.xxx 1796000601000 1 5ebd00f2.zzz
 --         60000 0
@@ -28,7 +28,8 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 if redis.call('HGET', route, 'sig') ~= ARGV[5] then
   local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version')
-  if row[1] == '' and row[3] == ARGV[6] then
+  -- Bytes that are there still say that it was another release, and that whoever asks has deleted nothing.
+  if row[1] == '' and row[3] == ARGV[6] and (ARGV[10] ~= '1' or redis.call('EXISTS', object) == 0) then
     return { 'RELEASED' }
   end
   if row[1] ~= ARGV[2] or row[2] ~= epoch or row[3] ~= ARGV[4] then

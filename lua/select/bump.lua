@@ -41,7 +41,8 @@ local function left(entry)
   if not value then
     return 0
   end
-  local age = math.max(0, now - tonumber(at))
+  -- A time that seems to come is from before the clock went back: were it no age, the count would stay until then.
+  local age = math.abs(now - tonumber(at))
   return math.floor(math.min(tonumber(value), 1000000000000) * 2 ^ (-age / halflife))
 end
 local last = redis.call('HGET', picks, proxy)

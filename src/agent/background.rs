@@ -21,6 +21,9 @@ const AGE_EVERY: Duration = Duration::from_millis(100);
 const UPKEEP_MAX: Duration = Duration::from_secs(60);
 /// Longest wait between two tries to become a member.
 const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Longest time that a join or beat under way may still take when the node leaves; the rest of the time for leaving is the
+/// goodbye's.
+const ROUND_MAX: Duration = Duration::from_secs(2);
 
 /// Starts every loop.
 pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink: mpsc::Sender<FeedItem>) {
@@ -52,17 +55,21 @@ async fn heart(core: Arc<Core>) {
     let mut lapsed = false;
     loop {
         tokio::select! {
+            biased;
             () = core.stop.cancelled() => break,
             _ = beats.tick() => {}
             () = core.beat_now.notified(), if joined => {}
         }
-        let round = async {
-            if joined { beat(&core, &mut member).await } else { join(&core, &mut member).await.map(|_| true) }
-        };
+        let round = async { if joined { beat(&core, &mut member).await } else { join(&core, &mut member).await } };
+        // A join that was sent makes a live row: what came of it has to be known before the node can leave.
         let outcome = tokio::select! {
-            () = core.stop.cancelled() => break,
             outcome = round => outcome,
+            () = overdue(&core) => break,
         };
+        if core.stop.is_cancelled() {
+            joined = outcome.unwrap_or(joined);
+            break;
+        }
         let beating = joined;
         match outcome {
             Ok(still_member) => {
@@ -112,7 +119,24 @@ async fn goodbye(core: &Core, member: &mut Membership, joined: bool) {
     }
 }
 
-async fn join(core: &Core, member: &mut Membership) -> Result<Epoch> {
+/// Waits until the node leaves and the round under way took its time.
+async fn overdue(core: &Core) {
+    core.stop.cancelled().await;
+    sleep(ROUND_MAX).await;
+}
+
+/// Joins. False where the node leaves instead: nothing was sent.
+async fn join(core: &Core, member: &mut Membership) -> Result<bool> {
+    tokio::select! {
+        biased;
+        () = core.stop.cancelled() => return Ok(false),
+        ready = ready(core) => ready?,
+    }
+    member.join(core.record()).await.map(|_| true)
+}
+
+/// What comes before a join.
+async fn ready(core: &Core) -> Result<()> {
     core.store.prepare().await?;
     // A member that hears nothing would be asked and never answer. One that was heard before is not kept off the roster by
     // a subscription that comes back a moment later.
@@ -121,7 +145,7 @@ async fn join(core: &Core, member: &mut Membership) -> Result<Epoch> {
     }
     core.control.refresh(&core.store, &core.trust).await?;
     core.take_push();
-    member.join(core.record()).await
+    Ok(())
 }
 
 /// One heartbeat. False where the node has to join again.

@@ -139,8 +139,9 @@ impl Core {
         let mut labels = self.config().node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
         labels.entry("platform".to_owned()).or_insert_with(|| std::env::consts::OS.to_owned());
-        // Only a push may say so.
+        // Only a push and an operator may say so.
         labels.remove(CONFIG);
+        labels.remove(DRAINING_LABEL);
         if let Some(version) = self.live.pushed() {
             labels.insert(CONFIG.to_owned(), version.to_string());
         }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 
 use crate::error::{Error, Result};
 use crate::ids::Epoch;
+use crate::node::ControlEntry;
 
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
@@ -28,6 +29,12 @@ pub trait Keep: Send + Sync + 'static {
 
     /// Takes the sections of a config that can change while it runs.
     fn set_file(&self, config: &Config) -> Result<()>;
+
+    /// The push in force.
+    fn push(&self) -> Option<ControlEntry>;
+
+    /// Takes over the push that was in force in the agent before it.
+    fn carry(&self, push: &ControlEntry);
 
     /// Leaves; bounded.
     fn end(&self) -> impl Future<Output = ()> + Send;
@@ -73,6 +80,14 @@ impl Keep for Agent {
         self.core().live.set_file(config)
     }
 
+    fn push(&self) -> Option<ControlEntry> {
+        self.core().live.in_force()
+    }
+
+    fn carry(&self, push: &ControlEntry) {
+        self.core().live.carry(push);
+    }
+
     async fn end(&self) {
         self.leave().await;
     }
@@ -85,6 +100,14 @@ impl<I: Inventory> Keep for BackendAgent<I> {
 
     fn set_file(&self, config: &Config) -> Result<()> {
         self.agent().set_file(config)
+    }
+
+    fn push(&self) -> Option<ControlEntry> {
+        self.agent().push()
+    }
+
+    fn carry(&self, push: &ControlEntry) {
+        self.agent().carry(push);
     }
 
     async fn end(&self) {
@@ -103,6 +126,14 @@ impl Keep for ProxyAgent {
 
     fn set_file(&self, config: &Config) -> Result<()> {
         self.agent().set_file(config)
+    }
+
+    fn push(&self) -> Option<ControlEntry> {
+        self.agent().push()
+    }
+
+    fn carry(&self, push: &ControlEntry) {
+        self.agent().carry(push);
     }
 
     async fn end(&self) {
@@ -126,6 +157,14 @@ impl Keep for RouterAgent {
 
     fn set_file(&self, config: &Config) -> Result<()> {
         self.live().set_file(config)
+    }
+
+    fn push(&self) -> Option<ControlEntry> {
+        self.live().in_force()
+    }
+
+    fn carry(&self, push: &ControlEntry) {
+        self.live().carry(push);
     }
 
     async fn end(&self) {}

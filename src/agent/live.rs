@@ -23,17 +23,25 @@ pub(super) struct Live {
 #[derive(Debug)]
 struct Parts {
     file: Config,
-    /// The text of the push in force, empty for none.
-    push: String,
+    /// The push in force; one with an empty value was a withdrawal.
+    push: Option<ControlEntry>,
+    /// A newer one that did not fit over the file. Another file may.
+    pending: Option<ControlEntry>,
     /// The newest version that was looked at.
     looked_at: u64,
+}
+
+impl Parts {
+    fn over(&self, file: &Config) -> Result<Config> {
+        file.with_push(self.push.as_ref().map_or("", |entry| &entry.value))
+    }
 }
 
 impl Live {
     pub fn new(file: Config) -> Self {
         Self {
             now: ArcSwap::from_pointee(file.clone()),
-            parts: Mutex::new(Parts { file, push: String::new(), looked_at: 0 }),
+            parts: Mutex::new(Parts { file, push: None, pending: None, looked_at: 0 }),
             version: watch::channel(None).0,
         }
     }
@@ -60,7 +68,7 @@ impl Live {
     }
 
     /// Takes a push that was verified, where it is newer than all that were looked at. One that this build cannot use is
-    /// audited and logged, and what was in force stays.
+    /// audited and logged, and what was in force stays; it is tried again over each file that is read later.
     fn take(&self, entry: &ControlEntry, trust: &Trust) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if entry.version <= parts.looked_at {
@@ -69,30 +77,73 @@ impl Live {
         parts.looked_at = entry.version;
         match parts.file.with_push(&entry.value) {
             Ok(config) => {
-                parts.push.clone_from(&entry.value);
-                self.now.store(Arc::new(config));
-                let version = (!entry.value.is_empty()).then_some(entry.version);
-                tracing::info!(?version, by = %entry.by, "the pushed config is in force");
-                self.version.send_replace(version);
+                parts.pending = None;
+                self.put(&mut parts, entry.clone(), config);
             }
             Err(error) => {
+                parts.pending = Some(entry.clone());
                 trust.audit().drop(AuditReason::UnusableConfig, "control", CONFIG);
                 tracing::error!(
                     version = entry.version, by = %entry.by, in_force = ?self.pushed(), %error,
-                    "the pushed config is not usable to this build; what was in force stays"
+                    "the pushed config does not fit this build or this file; what was in force stays"
                 );
             }
         }
     }
 
-    /// Takes the hot sections of a file that was read again. The push stays over them.
+    /// `entry` is in force from now on, and with it `config`.
+    fn put(&self, parts: &mut Parts, entry: ControlEntry, config: Config) {
+        self.now.store(Arc::new(config));
+        let version = (!entry.value.is_empty()).then_some(entry.version);
+        tracing::info!(?version, by = %entry.by, "the pushed config is in force");
+        parts.push = Some(entry);
+        self.version.send_replace(version);
+    }
+
+    /// The push in force, for the agent that comes after this one.
+    pub fn in_force(&self) -> Option<ControlEntry> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push.clone()
+    }
+
+    /// Takes over what was in force in the agent before this one. The store holds the newest push alone, so where that
+    /// one does not fit nothing else brings the last good one back.
+    pub fn carry(&self, entry: &ControlEntry) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if parts.push.as_ref().is_some_and(|push| push.version >= entry.version) {
+            return;
+        }
+        parts.looked_at = parts.looked_at.max(entry.version);
+        match parts.file.with_push(&entry.value) {
+            Ok(config) => self.put(&mut parts, entry.clone(), config),
+            Err(error) => {
+                tracing::error!(
+                    version = entry.version, by = %entry.by, %error,
+                    "the pushed config that was in force does not fit over the new file"
+                );
+                if parts.pending.is_none() {
+                    parts.pending = Some(entry.clone());
+                }
+            }
+        }
+    }
+
+    /// Takes the hot sections of a file that was read again. The newest push that fits over them goes before them: one
+    /// that did not fit over the file before, else the one in force.
     ///
-    /// Errors where the two do not fit; then nothing was taken.
+    /// Errors where neither fits; then nothing was taken.
     pub fn set_file(&self, file: &Config) -> Result<()> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = parts.file.clone();
         next.take_hot(file);
-        let config = next.with_push(&parts.push).map_err(|error| match error {
+        if let Some(pending) = parts.pending.take() {
+            if let Ok(config) = next.with_push(&pending.value) {
+                parts.file = next;
+                self.put(&mut parts, pending, config);
+                return Ok(());
+            }
+            parts.pending = Some(pending);
+        }
+        let config = parts.over(&next).map_err(|error| match error {
             Error::Config { problems } => Error::Config {
                 problems: problems.iter().map(|line| format!("with the pushed config: {line}")).collect(),
             },
@@ -145,5 +196,63 @@ mod tests {
 
         live.take(&push(8, ""), &trust);
         assert_eq!((retries(), live.pushed()), (2, None), "withdrawn");
+    }
+
+    /// A file with `count` limits of its own, of at most 64.
+    fn with_limits(count: usize) -> Config {
+        let lines: String = (0..count).map(|n| format!("  f{n}: {{cooldownMs: 500}}\n")).collect();
+        Config::from_yaml(&format!("limits:\n{lines}")).expect("a good file")
+    }
+
+    fn limits_push(version: u64, count: usize) -> ControlEntry {
+        let limits: Vec<String> = (0..count).map(|n| format!("\"g{n}\":{{\"cooldownMs\":500}}")).collect();
+        push(version, &format!("{{\"limits\":{{{}}}}}", limits.join(",")))
+    }
+
+    // POL-5: a push that clashed with the file is what the fleet runs with, so this host must get there once its file is
+    // mended, and not stay with the push before for good.
+    #[test]
+    fn pol_5_a_push_that_did_not_fit_comes_into_force_with_a_file_that_it_fits() {
+        let (trust, live) = (trust(), Live::new(with_limits(40)));
+        live.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &trust);
+        live.take(&limits_push(6, 40), &trust);
+        assert_eq!(live.pushed(), Some(5));
+        live.set_file(&with_limits(30)).expect("with the push in force");
+        assert_eq!((live.pushed(), live.config().limits.len()), (Some(5), 30), "still too many");
+        live.set_file(&with_limits(5)).expect("it fits");
+        assert_eq!((live.pushed(), live.config().limits.len()), (Some(6), 45));
+        live.set_file(&with_limits(40)).expect_err("the push in force does not fit over it");
+        assert_eq!((live.pushed(), live.config().limits.len()), (Some(6), 45), "nothing was taken");
+
+        live.take(&limits_push(7, 60), &trust);
+        live.take(&push(8, ""), &trust);
+        live.set_file(&with_limits(1)).expect("it fits");
+        assert_eq!((live.pushed(), live.config().limits.len()), (None, 1), "a withdrawal ends one that waits too");
+    }
+
+    // POL-5: the agent after a restart has what was in force, whichever of the two pushes it meets first.
+    #[test]
+    fn pol_5_the_push_in_force_outlives_the_agent_where_the_newest_does_not_fit() {
+        let trust = trust();
+        let old = Live::new(with_limits(40));
+        old.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &trust);
+        let carried = old.in_force().expect("a push");
+        for carries_first in [true, false] {
+            let next = Live::new(with_limits(40));
+            if carries_first {
+                next.carry(&carried);
+            }
+            next.take(&limits_push(6, 40), &trust);
+            next.carry(&carried);
+            assert_eq!((next.pushed(), next.config().dispatch.max_retries), (Some(5), 5));
+            next.set_file(&with_limits(5)).expect("it fits");
+            assert_eq!(next.pushed(), Some(6));
+            next.carry(&carried);
+            assert_eq!(next.pushed(), Some(6), "nothing goes back");
+        }
+        let next = Live::new(with_limits(1));
+        next.take(&push(6, ""), &trust);
+        next.carry(&carried);
+        assert_eq!(next.pushed(), None, "withdrawn meanwhile");
     }
 }

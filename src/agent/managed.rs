@@ -10,14 +10,16 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::envelope::{KeyId, Keyring};
+use crate::envelope::Keyring;
 use crate::error::{Error, Result};
+use crate::node::ControlEntry;
 
 use super::config::Config;
 use super::kept::Keep;
 use super::managed_state::{ManagedState, Reloaded};
+use super::managed_turn::{Turn, broken};
 use super::setup::{Setup, runtime};
-use super::source::{ConfigSource, Unusable};
+use super::source::ConfigSource;
 
 /// Time between two looks at a config that cannot be used.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -83,15 +85,6 @@ struct Inner<A> {
     tasks: TaskTracker,
 }
 
-/// What the present agent was started from.
-#[derive(Default)]
-struct Turn {
-    config: Config,
-    kids: Vec<KeyId>,
-    /// No further change helps.
-    over: Option<Error>,
-}
-
 impl<A: Kept> Managed<A> {
     /// Starts keeping an agent. `wiring` makes it what it is, for example `|setup| setup.proxy(load)`; it is called again
     /// for each new agent, so an inventory goes in behind an [`Arc`] ([`Setup::backend_sharing`]) and keeps its places,
@@ -145,22 +138,24 @@ impl<A: Kept> Managed<A> {
     ///   ends as it began.
     /// - For anything else, and for another secret, the agent leaves and a new one is started. Its inventory stays: places
     ///   that are held go back to it, and one whose redeem or issue is not answered yet goes back once that is known.
-    /// - `enabled: false` leaves and stops; back to `true` starts.
+    /// - `enabled: false` leaves and stops; back to `true` starts. A file that does not say it is a problem.
     ///
     /// Errors with what is wrong with the config or the secret; an agent that runs then goes on as it was. Errors also where
     /// `wiring` could not make the new agent, and then none runs until a try succeeds.
-    /// Bounded by about 10 s, the time that leaving takes. Cancel safe: a change that began goes on.
+    /// Bounded by about 15 s: a source that gives nothing within 5 s is refused as a problem, and so is every reload for as
+    /// long as it goes on blocking; leaving takes up to 10 s. Cancel safe: a change that began goes on.
     pub async fn reload(&self) -> Result<Reloaded> {
         self.inner.take_turn().await
     }
 
-    /// Leaves the fleet and ends. Bounded by about 10 s. Safe to call again.
+    /// Leaves the fleet and ends; a source that blocks is not waited for, and a reload under way there answers
+    /// [`Error::ShuttingDown`]. Bounded by about 10 s. Safe to call again.
     pub async fn stop(&self) {
+        self.inner.stop.cancel();
         let inner = Arc::clone(&self.inner);
         let stopping = async move {
             let mut turn = inner.turn.lock().await;
             turn.over = Some(Error::ShuttingDown);
-            inner.stop.cancel();
             inner.part().await;
             inner.set_state(ManagedState::Stopped);
         };
@@ -298,9 +293,13 @@ impl<A: Kept> Inner<A> {
         if let Some(error) = &turn.over {
             return Err(error.clone());
         }
-        let inner = Arc::clone(self);
-        let given = self.runtime()?.spawn_blocking(move || inner.source.give()).await;
-        let given = given.unwrap_or_else(|error| Err(Unusable::Bad(broken(&error))));
+        let (inner, runtime) = (Arc::clone(self), self.runtime()?);
+        let is_wanted = self.agent.load().is_some() || self.is_disabled();
+        let given = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(Error::ShuttingDown),
+            given = turn.read(&runtime, move || inner.source.give(is_wanted)) => given,
+        };
         let agent = self.agent.load_full();
         let (config, keyring) = match given {
             Ok(Some(given)) => given,
@@ -317,7 +316,7 @@ impl<A: Kept> Inner<A> {
             }
         };
         let Some(agent) = agent else {
-            self.begin(&mut turn, config, keyring)?;
+            self.begin(&mut turn, config, keyring, None)?;
             return Ok(Reloaded::Started);
         };
         let changed = turn.config.changed(&config);
@@ -330,18 +329,29 @@ impl<A: Kept> Inner<A> {
             turn.config = config;
             return Ok(Reloaded::Swapped { changed });
         }
+        let push = agent.push().filter(|_| turn.is_believed_with(&config, &keyring));
         drop(agent);
         self.part().await;
-        self.begin(&mut turn, config, keyring)?;
+        self.begin(&mut turn, config, keyring, push)?;
         Ok(Reloaded::Restarted { changed })
     }
 
-    fn begin(self: &Arc<Self>, turn: &mut Turn, config: Config, keyring: Keyring) -> Result<()> {
+    /// Starts an agent; `push` is what was in force in the one before it.
+    fn begin(
+        self: &Arc<Self>,
+        turn: &mut Turn,
+        config: Config,
+        keyring: Keyring,
+        push: Option<ControlEntry>,
+    ) -> Result<()> {
         let kids = keyring.accepted_kids();
         let started = Setup::with_keyring(config.clone(), keyring).and_then(&self.wiring);
         match started {
             Ok(agent) => {
-                *turn = Turn { config, kids, over: None };
+                if let Some(push) = push {
+                    agent.carry(&push);
+                }
+                *turn = Turn::of(config, kids);
                 self.agent.store(Some(Arc::new(agent)));
                 // Told also where it was the state before: there is another agent to ask.
                 self.state.send_replace(ManagedState::Starting);
@@ -372,12 +382,6 @@ impl<A: Kept> Inner<A> {
         }
         true
     }
-}
-
-/// Code of the application panicked, or the runtime is on its way out.
-fn broken(error: &tokio::task::JoinError) -> Error {
-    let what = if error.is_panic() { "the application's code for it panicked" } else { "the runtime is shutting down" };
-    Error::Config { problems: vec![format!("(source): {what}")] }
 }
 
 impl<A: Kept> Drop for Managed<A> {

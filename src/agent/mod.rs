@@ -33,6 +33,7 @@ mod kept;
 mod live;
 mod managed;
 mod managed_state;
+mod managed_turn;
 mod pick;
 mod placement;
 mod proxy;

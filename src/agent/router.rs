@@ -1,4 +1,9 @@
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player};
@@ -18,6 +23,8 @@ pub struct RouterAgent {
     live: Live,
     book: Book,
     trust: Trust,
+    /// When the control entries were last asked for.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl RouterAgent {
@@ -26,14 +33,16 @@ impl RouterAgent {
             node = %id, zone = %config.zone, store = %store.options().url,
             "proxy as a router: it claims the tokens of players who connect, and publishes nothing"
         );
-        Self { id, live: Live::new(config), book, trust }
+        Self { id, live: Live::new(config), book, trust, looked: Mutex::default() }
     }
 
     /// Connects, loads and compares the scripts, and reads the clock and the control entries. Optional: without it the
     /// first claim does.
     pub async fn prepare(&self) -> Result<()> {
         self.store().prepare().await?;
-        self.control().refresh(self.store(), &self.trust).await
+        self.control().refresh(self.store(), &self.trust).await?;
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(())
     }
 
     /// Its id: the claimant's name in the rows.
@@ -61,9 +70,15 @@ impl RouterAgent {
         &self.trust
     }
 
-    /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`.
+    /// The version of the pushed config in force, `None` where the file's alone is; changes can be awaited.
+    pub fn config_version(&self) -> watch::Receiver<Option<u64>> {
+        self.live.version()
+    }
+
+    /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`, and reads the
+    /// control entries before it where they were last read longer than a beat interval ago.
     pub async fn take(&self, player: &Player) -> Outcome {
-        // It hears nothing, so a push comes into force with the next look at the control entries.
+        self.look().await;
         self.live.take_from(self.control(), &self.trust);
         let (config, op) = (self.live.config(), OperationId::fresh());
         take(&self.book, &self.trust, &self.claimant(), player, None, &op, &config.texts, None).await
@@ -72,6 +87,24 @@ impl RouterAgent {
     /// The player could not be moved: releases the claimed token. `reason` is a word.
     pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
         self.book.release_claim(&transfer.token, &self.claimant(), Some(&transfer.claim_op), reason).await
+    }
+
+    /// It hears nothing and beats never, so a push comes into force with a look: as often as others beat, and one of all
+    /// the players who connect meanwhile waits for it. A look that fails holds nobody up; the claim says what is wrong.
+    async fn look(&self) {
+        let interval = Duration::from_millis(self.live.config().heartbeat.interval_ms);
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.is_some_and(|at| at.elapsed() <= interval) {
+                return;
+            }
+            *looked = Some(Instant::now());
+        }
+        match timeout(interval, self.control().refresh(self.store(), &self.trust)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the control entries could not be read"),
+            Err(_) => tracing::debug!("the control entries were not read in time"),
+        }
     }
 
     pub(super) fn live(&self) -> &Live {

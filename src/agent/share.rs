@@ -27,6 +27,8 @@ const HALFLIVES: u64 = 10;
 const REPEAT_MS: u64 = 60_000;
 /// A count below this is as good as none: the script's limit for dropping it.
 const FORGOTTEN: f64 = 0.01;
+/// Thousandths of a pick that the script keeps for one backend.
+const THOUSANDTHS_MAX: u64 = 1_000_000_000_000;
 /// Characters before the name of a proxy in the hash.
 const PROXY_MARK: char = '@';
 
@@ -121,19 +123,32 @@ async fn tell(
     Ok(())
 }
 
+/// The first word of an entry and its age. A time that seems to come is from before the store's clock went back: were it
+/// no age, the entry would stand still until then.
+fn aged(entry: &str, now_ms: u64) -> (&str, u64) {
+    let (first, at) = entry.split_once(' ').unwrap_or((entry, ""));
+    (first, now_ms.abs_diff(at.parse().unwrap_or(0)))
+}
+
+/// The picks that an entry's thousandths are; none where they are no number. No more than the script keeps.
+fn counted(thousandths: &str) -> f64 {
+    let thousandths = thousandths.parse::<u64>().unwrap_or(0).min(THOUSANDTHS_MAX);
+    #[expect(clippy::cast_precision_loss, reason = "it was cut off far below 2^53")]
+    let real = thousandths as f64;
+    real / 1_000.0
+}
+
 /// Counts are not signed: whoever can write them can disturb an order, and nothing else.
 async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
     let row = store.row(store.keys().picks()).await?;
     let now = store.clock().now_ms();
     let mut heard = Heard::default();
     for (name, entry) in row.fields() {
-        let (first, at) = entry.split_once(' ').unwrap_or((entry, ""));
-        let at = at.parse().unwrap_or(0_u64);
+        let (first, age_ms) = aged(entry, now);
         let is_forgotten = match name.strip_prefix(PROXY_MARK) {
-            Some(proxy) => proxy != own.as_str() && now.abs_diff(at) >= life_ms(halflife_ms),
+            Some(proxy) => proxy != own.as_str() && age_ms >= life_ms(halflife_ms),
             None => {
-                let thousandths = first.parse::<u32>().map_or(0.0, f64::from);
-                let picks = decayed(thousandths / 1_000.0, now.saturating_sub(at), halflife_ms);
+                let picks = decayed(counted(first), age_ms, halflife_ms);
                 if picks >= FORGOTTEN
                     && heard.picks.len() < HEARD_MAX
                     && let Ok(id) = NodeId::new(name)
@@ -149,4 +164,30 @@ async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
         }
     }
     Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sel_9_r_4_an_entry_from_before_the_clock_went_back_is_as_old_as_it_is_ahead() {
+        let picks = |entry: &str| {
+            let (first, age_ms) = aged(entry, 100_000);
+            decayed(counted(first), age_ms, 10_000)
+        };
+        for (entry, want) in [
+            ("8000 100000", 8.0),
+            ("8000 90000", 4.0),
+            ("8000 110000", 4.0),
+            ("8000 99999999999999", 0.0),
+            ("8000", 0.008),
+            ("many 100000", 0.0),
+            // More than 32 bits hold, and as much as the script keeps.
+            ("5000000000 100000", 5_000_000.0),
+            ("18446744073709551615 100000", 1_000_000_000.0),
+        ] {
+            assert!((picks(entry) - want).abs() < 0.01, "{entry}: {}", picks(entry));
+        }
+    }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 
-use super::config::Config;
+use super::config::{Config, Stated};
 use super::managed_state::ManagedState;
 use super::setup::Setup;
 
-type Read = Box<dyn Fn() -> Result<Config> + Send + Sync>;
+type Read = Box<dyn Fn() -> Result<(Config, Stated)> + Send + Sync>;
 type Keys = Box<dyn Fn(&Config) -> Result<Keyring> + Send + Sync>;
 
 /// Where a config and the fleet's keys come from. Read again at each reload.
@@ -47,17 +47,25 @@ impl From<Unusable> for Error {
 impl ConfigSource {
     /// The file at `path` (`network.yml`), with id, address, store and zone from the environment where it has them, and
     /// the secret from the environment variables that the file names.
+    ///
+    /// While an agent runs, or is tried for, only `enabled: false` switches it off: a file that is empty or does not give
+    /// `enabled` is a problem.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        Self::reading(move || {
-            let mut config = Config::load(&path)?;
+        Self::stating(move || {
+            let (mut config, stated) = Config::load_stated(&path)?;
             config.apply_env(|name| std::env::var(name).ok())?;
-            Ok(config)
+            Ok((config, stated))
         })
     }
 
-    /// Whatever `read` gives. It may block.
+    /// Whatever `read` gives. It may block. A config that is not enabled switches off.
     pub fn reading(read: impl Fn() -> Result<Config> + Send + Sync + 'static) -> Self {
+        Self::stating(move || Ok((read()?, Stated::Enabled)))
+    }
+
+    /// Whatever `read` gives, with what its file says of `enabled`.
+    pub(crate) fn stating(read: impl Fn() -> Result<(Config, Stated)> + Send + Sync + 'static) -> Self {
         let keys = |config: &Config| {
             let security = &config.security;
             Keyring::from_env(config.zone.clone(), &security.secret_env, &security.secret_also_env)
@@ -72,9 +80,13 @@ impl ConfigSource {
         self
     }
 
-    /// Reads and checks everything that can be checked without the store; `None` for `enabled: false`. Blocks.
-    pub(super) fn give(&self) -> Result<Option<(Config, Keyring)>, Unusable> {
-        let config = (self.read)().map_err(Unusable::Bad)?;
+    /// Reads and checks everything that can be checked without the store; `None` where it is switched off, which has to
+    /// be said where an agent `is_wanted` by the config before. Blocks.
+    pub(super) fn give(&self, is_wanted: bool) -> Result<Option<(Config, Keyring)>, Unusable> {
+        let (config, stated) = (self.read)().map_err(Unusable::Bad)?;
+        if is_wanted {
+            said(stated).map_err(Unusable::Bad)?;
+        }
         if !config.enabled {
             return Ok(None);
         }
@@ -86,6 +98,17 @@ impl ConfigSource {
         let keyring = (self.keys)(&config).map_err(Unusable::Refused)?;
         Ok(Some((config, keyring)))
     }
+}
+
+/// A file that is cut short is not the word of somebody who wants the node off.
+fn said(stated: Stated) -> Result<()> {
+    let what = match stated {
+        Stated::Enabled => return Ok(()),
+        Stated::Empty => "the file is empty",
+        Stated::NotEnabled => "is not given",
+    };
+    let line = format!("enabled: {what}, and only a plain false switches a running node off; allowed: true, false");
+    Err(Error::Config { problems: vec![line] })
 }
 
 impl fmt::Debug for ConfigSource {

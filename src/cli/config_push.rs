@@ -58,6 +58,10 @@ pub(super) async fn push(context: &Context, options: &PushOptions) -> Result<(),
     if !push.left_out().is_empty() {
         view::line(&format!("not pushed, because it stays with each host: {}", push.left_out().join(", ")));
     }
+    view::line(
+        "each node checks it together with its own file, and keeps what it had where the two do not fit; `maitred nodes` \
+         shows the version that each runs with",
+    );
     Ok(())
 }
 

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::agent::Setup;
-use crate::agent::config::{Config, SecretUrl};
+use crate::agent::config::{Config, SecretUrl, Stated};
 use crate::envelope::Keyring;
 use crate::error::Result;
 use crate::ids::Zone;
@@ -47,12 +47,17 @@ pub(super) struct Context {
 impl Globals {
     /// The file with environment and options over it. Read anew at each call.
     pub fn config(&self) -> Result<Config, Failure> {
-        let mut config = match &self.config {
-            Some(path) => Config::load(path)?,
+        self.stated_config().map(|(config, _)| config)
+    }
+
+    /// Like [`config`](Self::config), with what the file says of `enabled`.
+    pub fn stated_config(&self) -> Result<(Config, Stated), Failure> {
+        let (mut config, stated) = match &self.config {
+            Some(path) => Config::load_stated(path)?,
             None => {
                 let mut config = Config::default();
                 config.store.url = None;
-                config
+                (config, Stated::Enabled)
             }
         };
         config.apply_env(|name| std::env::var(name).ok())?;
@@ -70,7 +75,7 @@ impl Globals {
         if config.store.url.is_none() {
             config.store.url = SecretUrl::new(DEFAULT_STORE);
         }
-        Ok(config)
+        Ok((config, stated))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, StoreRefusal};
+use crate::ids::Role;
 
 /// Rows named in a line for people; JSON has them all.
 const NAMED_MAX: usize = 5;
@@ -13,6 +14,8 @@ const NAMED_MAX: usize = 5;
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     rows: Vec<Doubt>,
+    /// What to do about a roster that cannot be read.
+    hidden: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -31,6 +34,24 @@ impl Doubts {
             other => other.to_string(),
         };
         self.rows.push(Doubt { key, reason });
+    }
+
+    /// Notes that the roster of `role` cannot be read: its nodes are not shown at all.
+    pub fn add_roster(&mut self, role: &Role, error: &Error) {
+        self.add(format!("nodes:{role}"), error);
+        self.hidden = Some(StoreRefusal::WrongType.advice());
+    }
+
+    /// True where nodes may be there that nobody sees.
+    pub fn hide_nodes(&self) -> bool {
+        self.hidden.is_some()
+    }
+
+    /// The lines for people; none where everything was believed.
+    pub fn lines(&self) -> Vec<String> {
+        let hidden =
+            self.hidden.map(|advice| format!("the nodes of a roster that cannot be read are not shown: {advice}"));
+        self.line().into_iter().chain(hidden).collect()
     }
 
     fn reasons(&self) -> BTreeMap<&str, usize> {

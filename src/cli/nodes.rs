@@ -24,7 +24,7 @@ const JSON_HELP: &str = "\
 Liveness goes by the age of the last beat on the store's clock and the directory limits of the config. Nodes that the \
 config expects (`peers`) are `connecting` where they were never seen, and `offline` where they were or once they are \
 watched for as long as a silent node is given. `gone` is an id on a roster whose row is no more: it stopped without \
-saying goodbye.
+saying goodbye. A roster whose key is of another type is not believed, and ends the command with 1.
 
 With --json one object: zone, as_of (store ms), kill (the fleet's switch: on, by, at), nodes (id, role, addr, liveness, \
 age_ms, state, accepting, players, soft_cap, regions with kept places or null, killed, kill_heard, draining, drain (by, at) \
@@ -51,8 +51,9 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let config = context.config.clone();
     let look = Look { store, trust, limits: context.limits(), role: options.role, config, began_ms };
     let Some(pause) = options.watch else {
-        look.picture().await?.show(context.json);
-        return Ok(());
+        let picture = look.picture().await?;
+        picture.show(context.json);
+        return if picture.not_believed.hide_nodes() { Err(Failure::Check) } else { Ok(()) };
     };
     let mut stop = Stop::new()?;
     loop {
@@ -168,9 +169,13 @@ impl Look {
             not_believed: Doubts::default(),
             control_not_believed,
         };
-        let mut rosters = roster::rosters(store).await?;
+        let (mut rosters, refused) = roster::rosters_and_refused(store).await?;
         let listed: BTreeSet<NodeId> = rosters.iter().flat_map(|(_, ids)| ids).map(|(id, _)| id.clone()).collect();
-        rosters.retain(|(role, _)| self.role.as_ref().is_none_or(|wanted| wanted == role));
+        let is_wanted = |role: &Role| self.role.as_ref().is_none_or(|wanted| wanted == role);
+        rosters.retain(|(role, _)| is_wanted(role));
+        for (role, error) in refused.iter().filter(|(role, _)| is_wanted(role)) {
+            picture.not_believed.add_roster(role, error);
+        }
         for roster in &rosters {
             self.add(&mut picture, &control, roster).await?;
         }
@@ -179,7 +184,7 @@ impl Look {
         picture.nodes.dedup_by(|a, b| a.id == b.id);
         let watched_ms = picture.as_of.saturating_sub(self.began_ms);
         picture.peers = peers::missing(store, &self.config, &listed, watched_ms).await?;
-        picture.peers.retain(|peer| self.role.as_ref().is_none_or(|wanted| *wanted == peer.role));
+        picture.peers.retain(|peer| is_wanted(&peer.role));
         Ok(picture)
     }
 
@@ -323,9 +328,7 @@ impl Picture {
             self.grid().print();
         }
         view::line(&self.summary());
-        if let Some(line) = self.not_believed.line() {
-            view::line(&line);
-        }
+        self.not_believed.lines().iter().for_each(|line| view::line(line));
         if self.control_not_believed > 0 {
             view::line(&format!("control entries not believed: {}", self.control_not_believed));
         }

@@ -1,9 +1,10 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
@@ -87,6 +88,18 @@ pub struct Control {
     seen: Arc<RwLock<HashMap<String, Seen>>>,
     switches: Arc<ArcSwap<Switches>>,
     changes: Arc<watch::Sender<u64>>,
+    /// Reads that began.
+    begun: Arc<AtomicU64>,
+    /// One read at a time: of two at once the older could be looked at last, and would look like an old entry put back.
+    last_read: Arc<Mutex<LastRead>>,
+}
+
+/// How the last read of all entries ended.
+#[derive(Debug, Default)]
+struct LastRead {
+    /// Its number, from 1.
+    number: u64,
+    failed: Option<Error>,
 }
 
 /// What is passed to a script for one kill entry: the bytes last seen and what was made of them.
@@ -107,7 +120,21 @@ impl KillArg {
 
 impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
+    /// Callers at the same time share a read that began after each of them called. Cancel safe.
     pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
+        let begun = self.begun.load(Ordering::Acquire);
+        let mut last = self.last_read.lock().await;
+        if last.number > begun {
+            return last.failed.clone().map_or(Ok(()), Err);
+        }
+        // A number of its own also after a read that was dropped half way.
+        let number = self.begun.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+        let outcome = self.read(store, trust).await;
+        *last = LastRead { number, failed: outcome.as_ref().err().cloned() };
+        outcome
+    }
+
+    async fn read(&self, store: &Store, trust: &Trust) -> Result<()> {
         let entries = store.exact_fields(store.keys().control()).await?;
         // A name that is no text was written by hand, and nobody ever asks for it.
         let entries: HashMap<String, Vec<u8>> =

@@ -1,3 +1,5 @@
+mod ask;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -5,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use crate::envelope::AuditReason;
-use crate::error::{Error, Result};
-use crate::ids::{Epoch, NodeId, Role, ServiceName};
+use crate::error::Result;
+use crate::ids::{NodeId, Role};
 use crate::store::{Feed, Store, Trust, boot_ms};
 
-use super::liveness::{Liveness, LivenessLimits};
+use super::liveness::LivenessLimits;
 use super::record::{Identity, NodeRecord};
 use super::roster::{rosters, rows_of};
 use super::snapshots::Snapshots;
-use super::view::{DirectoryEvent, NodeView, ServiceRef, Snapshot, View};
+use super::view::{DirectoryEvent, NodeView, Snapshot, View};
 
 /// Events that may wait for a slow listener.
 const EVENTS: usize = 1024;
@@ -82,8 +84,8 @@ impl Directory {
     }
 
     /// Expects `peers` (NOD-12), and no others but those it discovers; roles that it does not keep in view are left out.
-    /// They are shown as [`Liveness::Connecting`] until a row of theirs is seen, and as offline once they were waited for
-    /// as long as a silent node is: that is told once. A node whose row is there is what the row says.
+    /// They are shown as [`Connecting`](super::Liveness::Connecting) until a row of theirs is seen, and as offline once
+    /// they were waited for as long as a silent node is: that is told once. A node whose row is there is what the row says.
     pub fn expect(&self, peers: impl IntoIterator<Item = Identity>) {
         let roles = self.inner.options.roles.as_ref();
         let kept = |peer: &Identity| roles.is_none_or(|roles| roles.contains(&peer.role));
@@ -333,59 +335,6 @@ impl Directory {
     pub fn look(&self, id: &NodeId) -> Option<NodeView> {
         let (now, _) = self.as_of();
         self.view().look(id, now)
-    }
-
-    /// A node that can be sent to. Before it answers that a node is unknown, suspect or offline a view that does not
-    /// hear the node's beats reads its row once.
-    ///
-    /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`] (also for a node that is expected and
-    /// was not seen), [`Error::NodeRemoved`].
-    pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
-        if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
-            return Ok(view.record);
-        }
-        // Heartbeats of roles that are left out are not heard.
-        let heard = self.contact().feed.is_some() && self.inner.options.roles.is_none();
-        // A node that is only expected may be there since a moment ago.
-        if !heard || self.view().get(id).is_none() {
-            self.read_one(id).await?;
-        }
-        // A row that was just read is judged as of now, not as of the last read of all.
-        let view = if heard { self.look(id) } else { self.view().look(id, self.inner.store.clock().now_ms()) };
-        match view {
-            None => Err(Error::NodeNotFound(id.clone())),
-            Some(view) => match view.liveness {
-                Liveness::Online => Ok(view.record),
-                Liveness::Suspect => Err(Error::NodeSuspect(id.clone())),
-                Liveness::Connecting | Liveness::Offline => Err(Error::NodeOffline(id.clone())),
-                Liveness::Removed => Err(Error::NodeRemoved(id.clone())),
-            },
-        }
-    }
-
-    /// A reference to `service` at `node`, of the node's present epoch.
-    ///
-    /// Errors: those of [`resolve`](Self::resolve), and [`Error::ServiceNotFound`].
-    pub async fn query(&self, node: &NodeId, service: &ServiceName) -> Result<ServiceRef> {
-        let record = self.resolve(node).await?;
-        if !record.offers(service.as_str()) {
-            return Err(Error::ServiceNotFound { service: service.to_string(), at: node.to_string() });
-        }
-        Ok(ServiceRef { node: node.clone(), epoch: record.epoch, service: service.clone() })
-    }
-
-    /// True where `epoch` is the present one of `id`. An unknown node or epoch costs one read of its row.
-    pub async fn is_current(&self, id: &NodeId, epoch: Epoch) -> Result<bool> {
-        let known = self.view().get(id).map(|record| record.epoch);
-        if known == Some(epoch) {
-            return Ok(true);
-        }
-        Ok(self.read_one(id).await?.is_some_and(|record| record.epoch == epoch))
-    }
-
-    /// The epoch of `id` in the view.
-    pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
-        self.view().get(id).map(|record| record.epoch)
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Membership {
     incarnation: Incarnation,
     replaces: Option<Incarnation>,
     lease: Lease,
+    /// The epoch of a join that was sent and not answered: it may stand.
+    unanswered: Option<Epoch>,
     /// Grows over a whole run and not only within an epoch: a process that resumes its epoch would else be older than
     /// its own earlier beats, for the directories and for a beat that is still under way.
     seq: u64,
@@ -52,6 +54,7 @@ impl Membership {
             incarnation: Incarnation::fresh(),
             replaces: None,
             lease,
+            unanswered: None,
             seq: 0,
             arrivals: Arrivals::default(),
         }
@@ -108,21 +111,29 @@ impl Membership {
     /// the store still has it as the last one given; else it gets a new one.
     ///
     /// Errors with [`Error::DuplicateNode`] while another live process holds the id. Not cancel safe: a join that was
-    /// sent may stand; the next one takes it over, because the incarnation is the same.
+    /// sent may stand; the next one takes it over, because the incarnation is the same, and [`leave`](Self::leave) takes
+    /// it away.
     pub async fn join(&mut self, record: NodeRecord) -> Result<Epoch> {
         let own = self.lease.epoch();
-        let mut epoch = if own == Epoch::NONE { Epoch(self.store.clock().now_ms()) } else { own };
+        let asked_before = self.unanswered;
+        let mut epoch = match asked_before {
+            // Where that join stands it is answered now.
+            Some(asked) => asked,
+            None if own == Epoch::NONE => Epoch(self.store.clock().now_ms()),
+            None => own,
+        };
         let mut old_role = self.identity.role.clone();
         let mut skewed = false;
         for _ in 0..JOIN_TRIES {
             self.seq += 1;
             let record = self.complete(record.clone(), epoch, self.seq);
             let sent = boot_ms();
+            self.unanswered = Some(epoch);
             let answer = self.store.run(&self.join_call(&record, own, &old_role)).await?;
             match answer.word() {
                 "JOINED" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
-                    self.replaces = None;
+                    (self.replaces, self.unanswered) = (None, None);
                     self.lease.extend(epoch, sent);
                     self.lease.tell(match own {
                         Epoch::NONE => LeaseEvent::Joined { epoch },
@@ -141,12 +152,13 @@ impl Membership {
                     if std::mem::replace(&mut skewed, true) {
                         return Err(Error::Skew { store_ms });
                     }
-                    if own == Epoch::NONE {
+                    if own == Epoch::NONE && asked_before.is_none() {
                         epoch = Epoch(self.store.clock().now_ms());
                     }
                 }
                 "NEED" => old_role = self.needed_role(&answer)?,
                 "DUPLICATE" => {
+                    self.unanswered = None;
                     return Err(Error::DuplicateNode {
                         id: self.identity.id.clone(),
                         addr: answer.text(0)?.to_owned(),
@@ -267,14 +279,23 @@ impl Membership {
             .arg(&arrived.iter().map(Player::as_str).collect::<Vec<_>>().join(" "))
     }
 
-    /// Leaves: the row and the roster entry go at once and everyone hears it. Safe to repeat. A process that was
-    /// fenced has nothing to take away.
+    /// Leaves: the row and the roster entry go at once and everyone hears it, also where a join was sent and its answer
+    /// never came. Safe to repeat. A process that was fenced has nothing to take away.
     pub async fn leave(&mut self) -> Result<()> {
-        let epoch = self.lease.epoch();
+        let last = self.lease.epoch();
         self.lease.end();
-        if epoch == Epoch::NONE {
-            return Ok(());
+        if let Some(epoch) = self.unanswered.filter(|epoch| *epoch != last) {
+            self.leave_as(epoch).await?;
         }
+        if last != Epoch::NONE {
+            self.leave_as(last).await?;
+        }
+        self.unanswered = None;
+        Ok(())
+    }
+
+    /// Takes the row away where it has `epoch`, of this incarnation.
+    async fn leave_as(&self, epoch: Epoch) -> Result<()> {
         let keys = self.store.keys();
         let (id, role) = (&self.identity.id, &self.identity.role);
         let call =

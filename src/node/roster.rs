@@ -1,6 +1,6 @@
 //! The upkeep of rosters and of the epochs that were given out.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{NodeId, Role};
@@ -26,19 +26,40 @@ pub async fn rosters(store: &Store) -> Result<Vec<Roster>> {
     rosters_of(store, &roles).await
 }
 
+/// What [`rosters`] reads, and the roles whose roster is a key of another type, each with the store's refusal: nothing is
+/// known of their nodes. A backend or proxy cannot even put its role on the list of roles then, so that both are always
+/// looked at.
+pub async fn rosters_and_refused(store: &Store) -> Result<(Vec<Roster>, Vec<(Role, Error)>)> {
+    let listed = store.members(store.keys().roles()).await?;
+    let listed: BTreeSet<Role> = listed.iter().filter_map(|role| Role::new(role).ok()).collect();
+    let all: BTreeSet<Role> = listed.iter().cloned().chain([Role::backend(), Role::proxy()]).collect();
+    let (mut read, mut refused) = (Vec::new(), Vec::new());
+    for role in all {
+        match roster(store, &role).await {
+            Ok(ids) if listed.contains(&role) => read.push((role, ids)),
+            Ok(_) => {}
+            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => refused.push((role, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((read, refused))
+}
+
+async fn roster(store: &Store, role: &Role) -> Result<Vec<(NodeId, u64)>> {
+    let ids = store.scores(store.keys().roster(role)).await?;
+    Ok(ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect())
+}
+
 /// Reads the rosters of `roles`, whether they are on the list of roles or not.
 pub async fn rosters_of(store: &Store, roles: &[Role]) -> Result<Vec<Roster>> {
     let mut rosters = Vec::new();
     for role in roles {
-        let ids = match store.scores(store.keys().roster(role)).await {
+        match roster(store, role).await {
             Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
                 tracing::debug!(%role, %error, "this roster is left out, not all of them");
-                continue;
             }
-            ids => ids?,
-        };
-        let ids = ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect();
-        rosters.push((role.clone(), ids));
+            ids => rosters.push((role.clone(), ids?)),
+        }
     }
     Ok(rosters)
 }

@@ -14,7 +14,8 @@
 //!
 //! - [`Registry`]: who can be addressed by which name, with generations. [`Registration`] is one of them.
 //! - [`PlacementHandler`], [`Decision`], [`Source`]: who says where a login goes.
-//! - [`Resolver`]: names to addresses. [`Route`] is source, resolver and stop signal together.
+//! - [`Resolver`]: names to addresses, [`SystemResolver`] unless another is given. [`Route`] is source, resolver and stop
+//!   signal together.
 //! - [`place`]: the whole way. [`Placed`] or [`Unplaced`], with what happened to each candidate.
 //!
 //! Invariants: nothing here writes a byte to a backend; a connection that is not handed over is closed; nothing goes on
@@ -47,10 +48,12 @@ mod connect;
 mod decision;
 mod outcome;
 mod registry;
+mod resolve;
 mod walk;
 
-pub use connect::{Resolver, SystemResolver};
+pub use connect::Resolver;
 pub use decision::{Decision, PlacementHandler, SERVERS_MAX, Source};
 pub use outcome::{Attempt, AttemptEnd, Placed, Unplaced, Why};
 pub use registry::{Absence, Origin, Registration, RegistrationHandle, Registry, ServerView};
+pub use resolve::SystemResolver;
 pub use walk::{Route, place};

@@ -11,10 +11,11 @@ use tracing::field::Empty;
 
 use crate::ids::{BackendName, Player};
 
-use super::connect::{Resolve, Resolver, SystemResolver, connect};
+use super::connect::{Resolve, Resolver, connect};
 use super::decision::Source;
 use super::outcome::{Attempt, AttemptEnd, Placed, Unplaced, Why};
 use super::registry::{Absence, Registration, Registry};
+use super::resolve::SystemResolver;
 
 /// Least time of one candidate, where so much is left.
 const SHARE_MIN: Duration = Duration::from_millis(250);

@@ -138,7 +138,7 @@ mod tests {
         Route { key, owner, version: RouteVersion(version), saved_at_ms: 0, state: RouteState::Owned }
     }
 
-    // RTE-8: issue 5, "Must show" 6. One row a rule; what a wrong row costs stands beside it.
+    // RTE-8. One row a rule; what a wrong row costs stands beside it.
     #[test]
     fn rte_8_every_rule_of_receiving() {
         let (me, other) = (owner("b1", 7), owner("b2", 9));

@@ -49,9 +49,8 @@ impl<K: ObjectType> Keeper<K> {
         if target == *self.inner.hub.lease.id() {
             return Err(Error::OutOfBounds { what: "target", problem: "it is this node".to_owned() });
         }
-        let slot = self.inner.slot(&key);
-        let turn = slot.turn();
-        self.run(move |inner| async move {
+        let (slot, turn) = self.inner.place(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             let mark = slot.mark();
             let moved = inner.hand_over(&key, &mut guard, &target, notify).await;
@@ -125,7 +124,7 @@ impl<K: ObjectType> Inner<K> {
         if unknown
             && let Ok(TransferOutcome::Lost(Some(owner))) = &outcome
             && *owner == target.node
-            && let Some(route) = self.hub.book.read(key).await?
+            && let Ok(Some(route)) = self.hub.book.read(key).await
             && route.is_of(&target.node, target.epoch)
         {
             // The try without an answer had its effect.
@@ -141,10 +140,14 @@ impl<K: ObjectType> Inner<K> {
                 self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;
                 Err(Error::NotOwner { object: key.clone(), owner })
             }
-            Ok(TransferOutcome::TargetGone) => Err(Error::NodeOffline(target.node.clone())),
+            Ok(TransferOutcome::TargetGone) => {
+                // The target may have owned it between an earlier try and its end.
+                live.doubtful |= unknown;
+                Err(Error::NodeOffline(target.node.clone()))
+            }
             Err(error) => {
                 // Whose it is now nobody knows: the next use asks the store first.
-                live.renewed_boot_ms = 0;
+                live.doubtful = true;
                 Err(error)
             }
         }

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::error::{Error, Result};
 use crate::ids::{ObjectKey, ObjectKind};
 use crate::message::Post;
-use crate::node::{Directory, Lease, Liveness, NodeState};
+use crate::node::{DRAINING_LABEL, Directory, Lease, Liveness, NodeRecord, NodeState};
 
 use super::book::RouteBook;
 use super::keeper::{Job, Served};
@@ -117,7 +117,7 @@ impl Hub {
         let mut ready: HashMap<&str, (Owner, bool)> = HashMap::new();
         for view in &snapshot.nodes {
             let record = &view.record;
-            if view.liveness != Liveness::Online || record.state != NodeState::Ready || !record.offers(&service) {
+            if view.liveness != Liveness::Online || leaves(record) || !record.offers(&service) {
                 continue;
             }
             let near = self.locality.is_some() && record.labels.get(LOCALITY) == self.locality.as_ref();
@@ -125,7 +125,11 @@ impl Hub {
             ready.insert(record.id.as_str(), (owner, near));
         }
         let own = self.lease.id();
-        if self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand()) && self.lease.is_valid() {
+        // Whoever does not see itself yet has just joined.
+        let epoch = self.lease.epoch();
+        let own_record = snapshot.get(own).map(|view| &view.record).filter(|record| record.epoch == epoch);
+        let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand());
+        if takes && !own_record.is_some_and(|record| leaves(record)) && self.lease.is_valid() {
             let me = Owner { node: own.clone(), epoch: self.lease.epoch() };
             ready.insert(own.as_str(), (me, self.locality.is_some()));
         } else {
@@ -138,6 +142,11 @@ impl Hub {
         let chosen = place(key.as_str(), candidates)?;
         ready.get(chosen).map(|(owner, _)| owner.clone())
     }
+}
+
+/// True where a node takes nothing more: it is not ready, or is being drained.
+fn leaves(record: &NodeRecord) -> bool {
+    record.state != NodeState::Ready || record.labels.contains_key(DRAINING_LABEL)
 }
 
 /// A label's name, for whoever sets up a node.

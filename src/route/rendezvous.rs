@@ -42,7 +42,7 @@ mod tests {
         (0..keys).map(|n| place(&format!("island:{n}"), all.iter().copied()).expect("some node")).collect()
     }
 
-    // RTE-12: issue 5, "Must show" 10. More objects than need be would be loaded anew at every scale-up.
+    // RTE-12. More objects than need be would be loaded anew at every scale-up.
     #[test]
     fn rte_12_a_node_more_moves_its_share_and_a_node_less_only_its_own() {
         const KEYS: usize = 100_000;

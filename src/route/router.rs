@@ -3,6 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
@@ -195,6 +196,18 @@ fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
     to_raw_value(body).map_err(|error| Error::OutOfBounds { what: "body", problem: error.to_string() })
 }
 
+/// Beside the timer: a sweep takes as long as there are routes.
+async fn sweep_once(hub: Arc<Hub>) {
+    tokio::select! {
+        () = hub.stop.cancelled() => {}
+        swept = sweep(&hub.book, SweepOptions::default()) => {
+            if let Err(error) = swept {
+                tracing::debug!(%error, "could not sweep routes");
+            }
+        }
+    }
+}
+
 /// The timer of all keepers, and the upkeep of cache and records.
 async fn tend(hub: Arc<Hub>) {
     let mut wait = TEND_EVERY;
@@ -209,17 +222,13 @@ async fn tend(hub: Arc<Hub>) {
         round = round.wrapping_add(1);
         let keepers: Vec<_> = hub.keepers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let work = async {
-            for keeper in keepers {
-                keeper.tend().await;
-            }
+            // Each kind for itself: one that is slow holds up no other.
+            join_all(keepers.iter().map(|keeper| keeper.tend())).await;
             if round.is_multiple_of(UPKEEP_ROUNDS) {
                 hub.table.drop_idle();
             }
-            if round.is_multiple_of(SWEEP_ROUNDS)
-                && hub.lease.is_valid()
-                && let Err(error) = sweep(&hub.book, SweepOptions::default()).await
-            {
-                tracing::debug!(%error, "could not sweep routes");
+            if round.is_multiple_of(SWEEP_ROUNDS) && hub.lease.is_valid() {
+                hub.tasks.spawn_on(sweep_once(Arc::clone(&hub)), &hub.runtime);
             }
         };
         tokio::select! {

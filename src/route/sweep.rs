@@ -1,3 +1,4 @@
+use rand::seq::SliceRandom;
 use serde::Serialize;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
@@ -60,11 +61,19 @@ pub async fn sweep(book: &RouteBook, options: SweepOptions) -> Result<SweepRepor
     let store = book.store();
     let mut report = SweepReport::default();
     let mut left = options.limit;
-    for owner in store.members(store.keys().owners()).await? {
-        let Ok(owner) = NodeId::new(&owner) else { continue };
-        let members = store.members(store.keys().owned(&owner)).await?;
+    let mut owners = store.members(store.keys().owners()).await?;
+    // Others at each sweep, and a part of the limit for each: an owner of very much does not hide the rest.
+    owners.shuffle(&mut rand::rng());
+    for (at, owner) in owners.iter().enumerate() {
+        if left == 0 {
+            break;
+        }
+        let share = left.div_ceil(owners.len() - at);
+        let Ok(owner) = NodeId::new(owner) else { continue };
+        let mut members = store.members(store.keys().owned(&owner)).await?;
+        members.shuffle(&mut rand::rng());
         let objects: Vec<ObjectKey> =
-            members.iter().filter_map(|member| ObjectKey::read(member).ok()).take(left).collect();
+            members.iter().filter_map(|member| ObjectKey::read(member).ok()).take(share).collect();
         left -= objects.len();
         report.nodes += 1;
         // An empty index still costs one call: the node may have to go off the list of those that have one.

@@ -38,6 +38,8 @@ impl Default for CacheTimes {
 #[derive(Debug)]
 struct Entry {
     route: Arc<Route>,
+    /// Its place in the order of what was taken in.
+    order: u64,
     read_boot_ms: u64,
     used_boot_ms: AtomicU64,
     /// The object is in memory here and writable: valid without a read.
@@ -59,7 +61,9 @@ struct Inner {
     book: RouteBook,
     times: CacheTimes,
     entries: RwLock<HashMap<ObjectKey, Entry>>,
-    /// The reads under way, each with its number: whoever needs a later one can tell.
+    /// Grows with every entry and every read: which of two was first, also within a millisecond.
+    order: AtomicU64,
+    /// The reads under way.
     reading: Mutex<HashMap<ObjectKey, Reading>>,
 }
 
@@ -72,7 +76,8 @@ impl std::fmt::Debug for Inner {
 impl RouteTable {
     /// An empty table in front of `book`.
     pub fn new(book: RouteBook, times: CacheTimes) -> Self {
-        let inner = Inner { book, times, entries: RwLock::default(), reading: Mutex::default() };
+        let (entries, reading) = (RwLock::default(), Mutex::default());
+        let inner = Inner { book, times, entries, order: AtomicU64::new(0), reading };
         Self { inner: Arc::new(inner) }
     }
 
@@ -86,6 +91,10 @@ impl RouteTable {
 
     fn reading(&self) -> MutexGuard<'_, HashMap<ObjectKey, Reading>> {
         self.inner.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> u64 {
+        self.inner.order.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Entries now.
@@ -117,27 +126,36 @@ impl RouteTable {
 
     /// The route of an object: [`cached`](Self::cached), else [`read`](Self::read). `None` where there is no record.
     pub async fn lookup(&self, key: &ObjectKey) -> Result<Option<Arc<Route>>> {
-        match self.cached(key) {
-            Some(route) => Ok(Some(route)),
-            None => self.read(key).await,
+        if let Some(route) = self.cached(key) {
+            return Ok(Some(route));
         }
+        let reading = {
+            let mut all = self.reading();
+            // A refresh that ended since the look above is as good as one that begins now.
+            if let Some(route) = self.cached(key) {
+                return Ok(Some(route));
+            }
+            self.join(&mut all, key)
+        };
+        reading.await
     }
 
     /// Reads the record, together with all who wait for the same: one read of the store for all of them. A store that
-    /// asks for patience is asked at most three times; other errors are answered at once. Cancel safe.
+    /// asks for patience is asked at most three times; other errors are answered at once. Cancel safe: a read that was
+    /// begun is ended in the background. Needs a tokio runtime.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Route>>> {
-        let reading = {
-            let mut all = self.reading();
-            match all.get(key) {
-                Some(reading) => reading.clone(),
-                None => {
-                    let reading = self.clone().read_alone(key.clone()).boxed().shared();
-                    all.insert(key.clone(), reading.clone());
-                    reading
-                }
-            }
-        };
+        let reading = self.join(&mut self.reading(), key);
         reading.await
+    }
+
+    /// The read that is under way, else a new one.
+    fn join(&self, all: &mut HashMap<ObjectKey, Reading>, key: &ObjectKey) -> Reading {
+        if let Some(reading) = all.get(key) {
+            return reading.clone();
+        }
+        let reading = self.clone().read_apart(key.clone());
+        all.insert(key.clone(), reading.clone());
+        reading
     }
 
     /// [`read`](Self::read), and once more where that shared a read that may have begun before `version` was known.
@@ -150,8 +168,22 @@ impl RouteTable {
         Ok(route)
     }
 
+    /// A read in a task of its own: it ends although nobody waits for it any more.
+    fn read_apart(self, key: ObjectKey) -> Reading {
+        let task = tokio::spawn(self.clone().read_alone(key.clone()));
+        let ended = async move {
+            task.await.unwrap_or_else(|_| {
+                // A task that never ran took nothing away.
+                self.reading().remove(&key);
+                Err(Error::Unreachable { during: "reading a route", reason: "the read broke off".to_owned() })
+            })
+        };
+        ended.boxed().shared()
+    }
+
     async fn read_alone(self, key: ObjectKey) -> Result<Option<Arc<Route>>> {
-        let began = boot_ms();
+        let under_way = UnderWay { table: &self, key: &key };
+        let (began, order) = (boot_ms(), self.next());
         let mut outcome = self.inner.book.read(&key).await;
         for _ in 1..TRIES {
             match &outcome {
@@ -163,23 +195,24 @@ impl RouteTable {
             outcome = self.inner.book.read(&key).await;
         }
         metrics::counter!("maitred_route_reads_total").increment(1);
-        let outcome = outcome.map(|route| self.take_read(&key, route, began));
-        // Whoever asks from now on reads anew.
-        self.reading().remove(&key);
+        let outcome = outcome.map(|route| self.take_read(&key, route, began, order));
+        drop(under_way);
         outcome
     }
 
     /// Takes in what the store said. An update that came while it was read counts for more, if it is newer.
-    fn take_read(&self, key: &ObjectKey, route: Option<Route>, began: u64) -> Option<Arc<Route>> {
+    fn take_read(&self, key: &ObjectKey, route: Option<Route>, began: u64, order: u64) -> Option<Arc<Route>> {
         let mut entries = self.entries_mut();
-        let later = entries.get(key).filter(|entry| entry.local || entry.read_boot_ms > began);
+        let later = entries.get(key).filter(|entry| entry.local || entry.order > order);
         let known = later.map(|entry| Arc::clone(&entry.route));
         match (route, known) {
             (route, Some(known)) if route.as_ref().is_none_or(|route| route.version < known.version) => Some(known),
             (Some(route), _) => {
                 let route = Arc::new(route);
                 let local = entries.get(key).is_some_and(|entry| entry.local && entry.route.version == route.version);
-                entries.insert(key.clone(), Entry::new(Arc::clone(&route), boot_ms(), local));
+                // It is as old as the question, not as the answer.
+                let entry = Entry { read_boot_ms: began, ..Entry::new(Arc::clone(&route), order, local) };
+                entries.insert(key.clone(), entry);
                 Some(route)
             }
             (None, _) => {
@@ -195,7 +228,7 @@ impl RouteTable {
         let Some(entry) = entries.get_mut(&route.key) else { return false };
         let newer = route.version > entry.route.version;
         if newer {
-            *entry = Entry::new(Arc::new(route), boot_ms(), false);
+            *entry = Entry::new(Arc::new(route), self.next(), false);
         }
         newer
     }
@@ -210,7 +243,7 @@ impl RouteTable {
     pub(super) fn wrote(&self, route: Route, local: bool) {
         let mut entries = self.entries_mut();
         if entries.get(&route.key).is_none_or(|entry| entry.route.version <= route.version) {
-            entries.insert(route.key.clone(), Entry::new(Arc::new(route), boot_ms(), local));
+            entries.insert(route.key.clone(), Entry::new(Arc::new(route), self.next(), local));
         }
     }
 
@@ -242,8 +275,21 @@ impl RouteTable {
     }
 }
 
+/// A read under way, until this is dropped: whoever asks after that reads anew.
+struct UnderWay<'a> {
+    table: &'a RouteTable,
+    key: &'a ObjectKey,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.table.reading().remove(self.key);
+    }
+}
+
 impl Entry {
-    fn new(route: Arc<Route>, now: u64, local: bool) -> Self {
-        Self { route, read_boot_ms: now, used_boot_ms: AtomicU64::new(now), local }
+    fn new(route: Arc<Route>, order: u64, local: bool) -> Self {
+        let now = boot_ms();
+        Self { route, order, read_boot_ms: now, used_boot_ms: AtomicU64::new(now), local }
     }
 }

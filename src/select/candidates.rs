@@ -92,7 +92,7 @@ impl Candidates {
             self.regions = Regions::default();
             for row in &mut self.rows {
                 row.read(&self.costs, &mut self.regions, setting.locality, setting.own);
-                row.far = self.costs.far(row.known.rtt_ms);
+                row.far = row.known.rtt_ms.map(|rtt_ms| self.costs.far(rtt_ms));
             }
         }
         if !has_same_nodes || !Arc::ptr_eq(&self.switches, switches) {
@@ -147,13 +147,14 @@ impl Candidates {
         });
     }
 
-    /// Writes the counts as of now where the moment they are kept for is long ago, or the half-life is another.
+    /// Writes the counts as of now where the moment they are kept for is long ago, or the half-life is another. Needed
+    /// before anything is added to them: after a long silence the factor is 0, and nothing can be divided by it.
     fn keep_counts_as_of(&mut self, now_ms: u64, halflife_ms: u64) {
         if !self.decay.is_over(now_ms, halflife_ms) {
             return;
         }
         let factor = self.decay.factor(now_ms);
-        self.all_known().for_each(|(_, known)| known.picks *= factor);
+        self.all_known().for_each(|(_, known)| known.picks = countable(known.picks * factor));
         self.decay = Decay::new(now_ms, halflife_ms);
     }
 
@@ -192,6 +193,7 @@ impl Candidates {
 
     /// `id` was picked once more. With `share` the pick is counted for [`take_unshared`](Self::take_unshared).
     pub fn picked(&mut self, id: &NodeId, now_ms: u64, share: bool) {
+        self.keep_counts_as_of(now_ms, self.decay.halflife_ms());
         let more = self.decay.kept(1.0, now_ms);
         let known = self.known_mut(id);
         known.picks += more;
@@ -208,7 +210,7 @@ impl Candidates {
         let known = self.known_mut(id);
         let smoothed = known.rtt_ms.map_or(rtt_ms, |rtt| rtt + RTT_SHARE * (rtt_ms - rtt));
         known.rtt_ms = Some(smoothed);
-        let far = self.costs.far(Some(smoothed));
+        let far = Some(self.costs.far(smoothed));
         if let Some(row) = self.at(id).and_then(|at| self.rows.get_mut(at)) {
             row.far = far;
         }
@@ -239,12 +241,18 @@ impl Candidates {
     /// The picks of all proxies as they were read at `now_ms`; this proxy's own that they do not hold are added. A backend
     /// that is not among them was not picked by anybody; one that is not known here is not remembered.
     pub fn hear(&mut self, shared: &BTreeMap<NodeId, f64>, now_ms: u64) {
-        let decay = self.decay;
+        // Every count is another now, so they can be kept as of now.
+        self.decay = Decay::new(now_ms, self.decay.halflife_ms());
         for (id, known) in self.all_known() {
-            let all = shared.get(id).copied().unwrap_or(0.0);
-            known.picks = decay.kept(all + f64::from(known.unshared) + f64::from(known.in_flight), now_ms);
+            let all = shared.get(id).copied().map_or(0.0, countable);
+            known.picks = all + f64::from(known.unshared) + f64::from(known.in_flight);
         }
     }
+}
+
+/// A count; nothing where it is no number that could be one.
+fn countable(count: f64) -> f64 {
+    if count.is_finite() { count.max(0.0) } else { 0.0 }
 }
 
 #[cfg(test)]

@@ -114,15 +114,21 @@ fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
     let (costs, ask) = (&table.costs, scene.ask);
     let mut passing: Vec<&Row> = Vec::with_capacity(table.rows.len());
     let mut highest = 0.0_f64;
+    let mut nearest: Option<f64> = None;
     let region = ask.region.as_ref().map(|region| table.regions.serving(region));
     let mut ranking = filter(table, scene, |row| {
         if region.is_some_and(|region| !region.is_served_by(row)) {
             return Err(Exclusion::NoRegion);
         }
         highest = highest.max(row.known.picks);
+        if let Some(far) = row.far {
+            nearest = Some(nearest.map_or(far, |nearest| nearest.min(far)));
+        }
         passing.push(row);
         Ok(())
     });
+    // Only who is asked is measured: were it bad not to be, one that is new might never be asked.
+    let unmeasured = nearest.unwrap_or_else(|| costs.far(0.0));
     let factor = table.decay.factor(scene.now_ms);
     let highest = highest * factor;
     let unpicked = costs.recent(0.0, highest);
@@ -137,7 +143,7 @@ fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
     for row in passing {
         let picks = row.known.picks;
         let recent = if picks > 0.0 { costs.recent(picks * factor, highest) } else { unpicked };
-        best.offer(Score((row.published + row.far + sticky(row) + recent) / row.weight), row);
+        best.offer(Score((row.published + row.far.unwrap_or(unmeasured) + sticky(row) + recent) / row.weight), row);
     }
     ranking.picks = best.into_picks(|_| ask.region.clone());
     ranking

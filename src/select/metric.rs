@@ -43,7 +43,8 @@ pub enum MetricSource {
     NewPlayersPerSecond,
     /// 1 where the backend asks for no more load, else 0.
     Overloaded,
-    /// This proxy's smoothed round trip to the backend, in ms. Measured here, never published.
+    /// This proxy's smoothed round trip to the backend, in ms. Measured here, never published; a backend that was not
+    /// measured yet counts as the best of the other candidates, and as 0 ms where none was.
     RttMs,
     /// 0 where the backend serves the region that the request prefers (or asks for), else 1.
     StickyRegion,

@@ -27,12 +27,16 @@ impl Decay {
         Self { base_ms, halflife_ms }
     }
 
+    pub(super) fn halflife_ms(self) -> u64 {
+        self.halflife_ms
+    }
+
     /// What a count of 1 that is kept is worth at `now_ms`.
     pub(super) fn factor(self, now_ms: u64) -> f64 {
         decayed(1.0, now_ms.saturating_sub(self.base_ms), self.halflife_ms)
     }
 
-    /// What `count` is kept as at `now_ms`.
+    /// What `count` is kept as at `now_ms`; no number where the base [is over](Self::is_over) for long.
     pub(super) fn kept(self, count: f64, now_ms: u64) -> f64 {
         count / self.factor(now_ms)
     }

@@ -31,8 +31,8 @@ pub(super) struct Row {
     pub known: Known,
     /// Cost of what the node publishes.
     pub published: f64,
-    /// Cost of its round trip.
-    pub far: f64,
+    /// Cost of its round trip; `None` where none was measured.
+    pub far: Option<f64>,
     /// Its own weight.
     pub weight: f64,
     /// Age of its last beat.
@@ -59,7 +59,7 @@ impl Row {
             node: Arc::clone(&view.record),
             known,
             published: 0.0,
-            far: 0.0,
+            far: None,
             weight: 1.0,
             age_ms: view.age_ms,
             regions: 0,

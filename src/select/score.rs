@@ -56,8 +56,8 @@ impl Costs {
     }
 
     /// What a round trip costs.
-    pub(super) fn far(&self, rtt_ms: Option<f64>) -> f64 {
-        sum(&self.far, |rule, bend| bend.at(rule.normalise(rtt_ms)))
+    pub(super) fn far(&self, rtt_ms: f64) -> f64 {
+        sum(&self.far, |rule, bend| bend.at(rule.normalise(Some(rtt_ms))))
     }
 
     /// What it costs to serve the region that a request prefers, or not to; `None` where it prefers none.

@@ -72,7 +72,7 @@ fn the_time_of_a_log_line_is_read() {
     assert_eq!(seconds("no time"), None);
 }
 
-// STO-9, issue 3, "Must show" 2. If this fails, a machine without a time service expires other people's tokens, or is put
+// STO-9. If this fails, a machine without a time service expires other people's tokens, or is put
 // out of the fleet when somebody sets its clock.
 #[tokio::test]
 async fn sto_9_clocks_that_are_an_hour_off_or_are_set_while_it_runs_change_nothing() {

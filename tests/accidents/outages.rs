@@ -137,7 +137,7 @@ async fn all_alive(conn: &mut MultiplexedConnection) -> bool {
     there == IDS.len()
 }
 
-// NOD-8, NOD-15, STO-13: issue 3, "Must show" 3. If this fails, whoever loses the store's data loses the fleet too, until
+// NOD-8, NOD-15, STO-13. If this fails, whoever loses the store's data loses the fleet too, until
 // somebody restarts every server of it.
 #[tokio::test]
 async fn nod_15_a_store_that_is_away_for_25_seconds_and_comes_back_empty_gets_its_whole_fleet_back() {

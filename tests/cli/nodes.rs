@@ -204,3 +204,21 @@ async fn cli_1_watch_shows_again_until_it_is_interrupted() {
     crate::reap::interrupt(&child);
     assert!(child.wait().expect("it ends").success());
 }
+
+// REL-4: an operator would read "0 nodes" and exit 0 while the whole role is hidden behind a key of another program.
+#[tokio::test]
+async fn rel_4_a_roster_of_another_type_is_named_and_fails() {
+    let scene = Scene::new().await;
+    scene.join(proxy("p1")).await;
+    // Before any backend came: not even the list of roles knows of them.
+    scene.by_hand(&["SET", "maitred:{eu}:nodes:backend", "x"]).await;
+    let ran = scene.run(&["nodes"]).code(1);
+    ran.shows(&["zone eu: 1 node", "not believed: 1 (wrong_type 1): nodes:backend", "not shown", "TYPE"]);
+    scene.run(&["nodes", "--role", "proxy"]).code(0);
+    let told = scene.run(&["nodes", "--json"]).code(1).json();
+    assert_eq!(told["not_believed"]["rows"], json!([{ "key": "nodes:backend", "reason": "wrong_type" }]));
+    assert_eq!(told["nodes"][0]["id"], "p1");
+    scene.run(&["doctor"]).code(1).shows(&["WRONGTYPE at nodes:backend", "TYPE"]);
+    scene.by_hand(&["DEL", "maitred:{eu}:nodes:backend"]).await;
+    scene.run(&["nodes"]).code(0);
+}

@@ -73,6 +73,18 @@ fn sel_2_values_out_of_bounds_are_errors_with_path_line_and_bounds() {
         ("{mspt: {curve: {type: step, threshold: 1.1}}}", "mspt.curve.threshold", "1.1 is out", "from 0 to 1"),
         ("{mspt: {curve: {type: linear, k: 3}}}", "mspt.curve.k", "does not go with the curve linear", "no parameter"),
         ("{mspt: {curve: {type: step, p: 3}}}", "mspt.curve.p", "does not go with the curve step", "threshold"),
+        (
+            "{mspt: {curve: {type: step, p: 3, threshold: 0.2}}}",
+            "mspt.curve.p",
+            "does not go with the curve step",
+            "threshold",
+        ),
+        (
+            "{mspt: {curve: {k: 3, p: 3, type: power}}}",
+            "mspt.curve.k",
+            "does not go with the curve power",
+            "with power: p",
+        ),
         ("{mspt: {curve: {type: round}}}", "mspt.curve.type", "does not fit", "linear, exponential, logarithmic"),
         ("{mspt: {curve: 3}}", "mspt.curve", "expected a mapping", "type, k, p, threshold"),
         ("{mspt: {source: playerCount}}", "mspt.source", "does not fit", "players/softCap"),
@@ -93,6 +105,12 @@ fn sel_2_values_out_of_bounds_are_errors_with_path_line_and_bounds() {
         assert!(found[0].contains("(line 2, column "), "{text} {found:?}");
         assert!(found[0].split_once("; allowed: ").expect("allowed").1.contains(allowed), "{text} {found:?}");
     }
+    let found = problems(Config::from_yaml(&metrics("{mspt: {curve: {type: power, threshold: 7, k: 300, p: 2}}}")));
+    let said = |key: &str| format!("selector.metrics.mspt.curve.{key}: does not go with the curve power");
+    assert!(
+        found.len() == 2 && found[0].starts_with(&said("threshold")) && found[1].starts_with(&said("k")),
+        "{found:?}"
+    );
     let many: Vec<String> = (0..25).map(|n| format!("m{n}: {{source: mspt}}")).collect();
     let found = problems(Config::from_yaml(&metrics(&format!("{{{}}}", many.join(", ")))));
     assert!(found.len() == 1 && found[0].starts_with("selector.metrics: 33 metrics are too many"), "{found:?}");

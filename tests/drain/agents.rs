@@ -5,11 +5,11 @@ use std::time::Duration;
 use maitred::Error;
 use maitred::agent::{BackendEvent, Outcome, PLACES, PlaceAnswer, PlaceRequest, ProxyAgent, RESERVE, Reason, Request};
 use maitred::ids::RequestId;
-use maitred::node::{Control, drain_name};
+use maitred::node::{Control, DRAINING_LABEL, drain_name};
 
 use crate::agents_common::shelf::Shelf;
 use crate::agents_common::{
-    LIMIT, backend, config, id, lands, operator, pending, player, proxy, refused, sees, transfer_of,
+    LIMIT, backend, config, id, key, lands, operator, pending, player, proxy, refused, sees, transfer_of,
 };
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -107,4 +107,19 @@ async fn nod_13_a_proxy_with_an_old_view_is_refused_and_a_place_that_was_promise
         matches!(p1.dispatch(request).await, Outcome::Transfer(_))
     })
     .await;
+}
+
+// NOD-13: an operator who waits for a drain would read in `nodes` that the node heard of it.
+#[tokio::test]
+async fn nod_13_a_label_of_the_file_does_not_say_that_a_drain_was_heard() {
+    let store = TestStore::start();
+    let mut labelled = config("b1", "backend", &store.url());
+    labelled.node.labels.insert(DRAINING_LABEL.to_owned(), "me".to_owned());
+    labelled.node.labels.insert("rack".to_owned(), "7".to_owned());
+    let b1 = backend(labelled, &Shelf::new(1, 1)).await;
+    let mut conn = store.conn().await;
+    let labels: String =
+        redis::cmd("HGET").arg(key("node:b1")).arg("labels").query_async(&mut conn).await.expect("HGET");
+    assert!(labels.contains("rack") && !labels.contains(DRAINING_LABEL), "{labels}");
+    drop(b1);
 }

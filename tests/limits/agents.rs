@@ -236,3 +236,38 @@ async fn pol_6_a_limit_adds_one_call_to_the_bill_and_a_store_that_is_away_costs_
     })
     .await;
 }
+
+// STO-7, STO-16: one row that somebody wrote by hand would keep a player out for good. Only a real server reads `nan`.
+#[tokio::test]
+async fn sto_7_a_row_that_is_no_number_keeps_nobody_out_and_goes() {
+    let store = TestStore::start();
+    let limit = Limit::new(1, HOUR_MS, 1).expect("valid");
+    let (proxies, _wires) = proxies(&store, &[("duel", limit)]).await;
+    let agent = proxies[0].agent();
+    let mut conn = store.conn().await;
+    for text in ["nan", "-nan", "inf", "-inf", "1e400", "x", ""] {
+        let row = key("limit:duel:alice");
+        let _: () = redis::pipe().del(&row).hset(&row, "tat", text).query_async(&mut conn).await.expect("written");
+        let op = OperationId::fresh();
+        let first = agent.take_limit(&name("duel"), &player("alice"), &op).await.expect("an answer");
+        let owed = matches!(text, "inf" | "1e400");
+        assert_eq!(matches!(first, Some(Verdict::Allowed { .. })), !owed, "{text}: {first:?}");
+        let ttl: i64 = redis::cmd("PTTL").arg(&row).query_async(&mut conn).await.expect("PTTL");
+        assert!(ttl > 0, "{text}: the row never goes");
+        if !owed {
+            let _: () = redis::cmd("HSET").arg(&row).arg("tat").arg(text).query_async(&mut conn).await.expect("HSET");
+            assert!(agent.refund_limit(&name("duel"), &player("alice"), &op).await.expect("an answer"), "{text}");
+            let there: bool = redis::cmd("EXISTS").arg(&row).query_async(&mut conn).await.expect("EXISTS");
+            assert!(!there, "{text}: nothing is owed");
+        }
+    }
+
+    // A debt without an end of its own.
+    let row = key("limit:duel:bob");
+    let tat = (agent.store().clock().now_ms() + HOUR_MS / 2) * 1_000;
+    let _: () = redis::cmd("HSET").arg(&row).arg("tat").arg(tat).query_async(&mut conn).await.expect("HSET");
+    let denied = agent.take_limit(&name("duel"), &player("bob"), &OperationId::fresh()).await.expect("an answer");
+    assert!(!matches!(denied, Some(Verdict::Allowed { .. })), "{denied:?}");
+    let ttl: i64 = redis::cmd("PTTL").arg(&row).query_async(&mut conn).await.expect("PTTL");
+    assert!(ttl > 0, "the row never goes");
+}

@@ -99,6 +99,13 @@ fn answer(state: &mut State, words: &[String]) -> Reply {
             }
             Reply::Int(1)
         }
+        "PTTL" => {
+            let left = |hash: &Hash| match hash.ends_ms {
+                u64::MAX => -1,
+                ends_ms => i64::try_from(ends_ms - state.now_ms).expect("a time"),
+            };
+            Reply::Int(state.hash.as_ref().map_or(-2, left))
+        }
         "PEXPIRE" => {
             let ms: u64 = words[2].parse().expect("whole ms");
             state.hash.as_mut().expect("a key to expire").ends_ms = state.now_ms + ms;

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use maitred::agent::{Managed, ManagedState, Reason, Reloaded, Request};
+use maitred::agent::{ConfigSource, Managed, ManagedState, Reason, Reloaded, Request};
 use maitred::node::{Control, KILL, LoadSample};
 use maitred::store::scripts;
 
-use crate::agents_common::{LIMIT, key, operator, player, refused, shelf::Shelf};
+use crate::agents_common::{LIMIT, key, keyring, operator, player, refused, shelf::Shelf};
 use crate::relay::Relay;
 use crate::support::fault::FaultProxy;
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
-use crate::{Host, disabled, enabled, now, problems, state, text};
+use crate::{Host, disabled, enabled, is_enabled, now, problems, state, text};
 
 // POL-3: a bad config is looked at again by itself, so that whoever mends the file need not find the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,6 +36,35 @@ async fn pol_3_a_bad_file_is_disabled_with_its_line_and_taken_once_it_is_mended(
     proxy.stop().await;
     assert_eq!(now(&proxy), ManagedState::Stopped);
     proxy.reload().await.expect_err("it was stopped");
+}
+
+// POL-3: a file that is being written is empty for a moment; whoever reloads then must not take a server out of the fleet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pol_3_a_file_that_is_cut_short_switches_nothing_off() {
+    let store = TestStore::start();
+    let good = text("p1", &store.url(), "");
+    let host = Host::new("");
+    let source = ConfigSource::file(host.file()).with_keys(|_| Ok(keyring()));
+    // At the first start an empty file is what a host without a config has.
+    let proxy = Managed::start(source, |setup| setup.proxy(LoadSample::default));
+    state(&proxy, "it is off", |state| *state == ManagedState::Off).await;
+    host.write("enabled: true\nstoer: 1\n");
+    assert!(problems(proxy.reload().await).contains("unknown key"));
+    host.write("");
+    assert!(problems(proxy.reload().await).contains("the file is empty"));
+    host.write(&good);
+    // The look that every 3 s brings may have been first.
+    proxy.reload().await.expect("good");
+    enabled(&proxy).await;
+    for (cut, words) in [("", "the file is empty"), ("zone: eu\n", "enabled: is not given")] {
+        host.write(cut);
+        assert!(problems(proxy.reload().await).contains(words));
+        assert!(is_enabled(&now(&proxy)), "it goes on");
+    }
+    host.write("enabled: false\n");
+    assert_eq!(proxy.reload().await.expect("good"), Reloaded::SwitchedOff);
+    host.write("");
+    assert_eq!(proxy.reload().await.expect("good"), Reloaded::Unchanged, "off it is");
 }
 
 // POL-3: without a secret, an id or a store nothing is tried, and a reload after somebody gave it goes on.

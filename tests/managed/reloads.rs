@@ -10,7 +10,7 @@ use crate::agents_common::{LIMIT, key, pending, player, refused, sees, shelf::Sh
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
-use crate::{Host, ManagedState, enabled, now, problems, state, text};
+use crate::{Host, ManagedState, enabled, is_enabled, now, problems, state, text};
 
 // POL-3: what can change at once does, without the node leaving; a file with problems changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,6 +129,46 @@ fn pol_3_switched_off_everything_stops_and_switched_on_it_starts() {
     });
 }
 
+// POL-3: a file on a mount that hangs blocks whoever reads it. The agent goes on, a reload is refused, and a stop ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pol_3_a_source_that_blocks_holds_up_neither_a_reload_nor_a_stop() {
+    let store = TestStore::start();
+    let host = Host::new(&text("p1", &store.url(), ""));
+    let proxy = host.proxy();
+    enabled(&proxy).await;
+    let calm = std::fs::read_to_string(host.file()).expect("a file");
+    let pipe = host.file().with_extension("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    std::fs::rename(&pipe, host.file()).expect("a pipe in its place");
+    assert!(problems(proxy.reload().await).contains("gave nothing within 5 s"));
+    assert!(problems(proxy.reload().await).contains("still being read"), "a second read would block too");
+    assert!(is_enabled(&now(&proxy)), "it goes on");
+    // Whoever reads is let go, and from then on files are read again.
+    std::fs::write(host.file(), &calm).expect("a writer");
+    eventually("it is read again", LIMIT, async || {
+        let _ = std::fs::remove_file(host.file());
+        host.write(&calm);
+        proxy.reload().await.is_ok()
+    })
+    .await;
+
+    std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    std::fs::rename(&pipe, host.file()).expect("a pipe in its place");
+    let file = host.file();
+    let reload = async { proxy.reload().await.expect_err("it stops") };
+    let stop = async {
+        // Opens once somebody reads, who then waits for as long as it stays open.
+        let open = move || std::fs::OpenOptions::new().write(true).open(file);
+        let writer = tokio::task::spawn_blocking(open).await.expect("no panic").expect("a reader");
+        tokio::time::timeout(LIMIT, proxy.stop()).await.expect("it ends");
+        drop(writer);
+    };
+    let (error, ()) = tokio::join!(reload, stop);
+    assert!(matches!(error, maitred::Error::ShuttingDown), "{error:?}");
+    assert_eq!(now(&proxy), ManagedState::Stopped);
+}
+
 // POL-3: a router is no member; it is kept, retried and reloaded all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_3_a_router_is_kept_too() {
@@ -146,4 +186,39 @@ async fn pol_3_a_router_is_kept_too() {
         maitred::agent::Outcome::Refused(refusal) => assert_eq!(refusal.message, "nothing for you"),
         other => panic!("{other:?}"),
     }
+}
+
+// CLI-3, R-2: a deploy that reloads twice, or stops a node while it starts, would leave a live node that nobody runs, and
+// the next one would be a duplicate of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_2_a_node_that_is_stopped_while_it_joins_is_gone() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let wire = FaultProxy::start(&store);
+    let of = |beat_ms: u64| text("p1", &wire.url(), "").replace("intervalMs: 500", &format!("intervalMs: {beat_ms}"));
+    let host = Host::new(&of(500));
+    let proxy = host.proxy();
+    enabled(&proxy).await;
+    wire.delay(Duration::from_millis(60));
+    let mut there = async || {
+        let there: bool = redis::cmd("EXISTS").arg(key("node:p1")).query_async(&mut conn).await.expect("EXISTS");
+        there
+    };
+    for round in 0..3 {
+        // The second finds the agent of the first in its join: the store has it, and nobody told the agent.
+        host.write(&of(501 + round * 2));
+        proxy.reload().await.expect("good");
+        eventually("the join stands", LIMIT, &mut there).await;
+        host.write(&of(502 + round * 2));
+        proxy.reload().await.expect("good");
+        let agent = eventually("an agent", LIMIT, async || proxy.agent()).await;
+        agent.agent().joined().await.expect("no duplicate of itself");
+    }
+    host.write(&of(600));
+    proxy.reload().await.expect("good");
+    eventually("the join stands", LIMIT, &mut there).await;
+    proxy.stop().await;
+    assert!(!there().await, "it is still there");
+    let listed: u64 = redis::cmd("ZCARD").arg(key("nodes:proxy")).query_async(&mut conn).await.expect("ZCARD");
+    assert_eq!(listed, 0);
 }

@@ -2,6 +2,7 @@
 
 use maitred::ids::Player;
 use proptest::prelude::*;
+use tokio::io::AsyncReadExt;
 
 use crate::frame::{Body, Inlet, locate, put_var_int};
 use crate::hello::{self, HANDSHAKE_MAX_BYTES, Hello};
@@ -68,10 +69,41 @@ async fn plc_6_the_login_of_every_version_is_read_and_kept_byte_for_byte() {
     for (old, detailed) in [(&b"\xfe"[..], false), (b"\xfe\x01", true), (b"\xfe\x01\xfa\0\x0bMC|PingHost", true)] {
         assert_eq!(read(old).await.0, Ok(Hello::OldPing { detailed }));
     }
-    // A handshake of 254 bytes begins like an old ping.
-    let long = handshake(767, &"h".repeat(254 - 8), 1);
-    assert_eq!(&long[..3], b"\xfe\x01\x00");
-    assert_eq!(read(&long).await.0, Ok(Hello::Status { protocol: 767 }));
+}
+
+// PLC-6: the length of a handshake may begin like an old ping; that player would read a line of the server list.
+#[tokio::test]
+async fn plc_6_a_handshake_that_begins_like_an_old_ping_is_a_handshake() {
+    for second in 1..=5 {
+        // All but the host are 8 bytes. It has at most 255 characters, so the longer ones need more bytes for each.
+        let host_bytes = 126 + 128 * second - 8;
+        let wide = if host_bytes > 255 { host_bytes / 3 } else { 0 };
+        let host = "\u{20ac}".repeat(wide) + &"h".repeat(host_bytes - 3 * wide);
+        for (next, name) in [(1, None), (2, Some("alice"))] {
+            let begin = handshake(767, &host, next);
+            assert_eq!((begin[0], usize::from(begin[1]), begin[2]), (0xfe, second, 0));
+            let sent = [begin, name.map_or(Vec::new(), |name| login(name, &[]))].concat();
+            let want = name.map_or(Hello::Status { protocol: 767 }, |name| Hello::Login {
+                name: Player::new(name).expect("a player"),
+            });
+            // However the network cuts it.
+            for cut in [1, 2, 3, sent.len()] {
+                let mut inlet = Inlet::default();
+                let hello = hello::read(&mut inlet, &mut (&sent[..cut]).chain(&sent[cut..])).await;
+                assert_eq!(hello.ok().as_ref(), Some(&want), "{second:x}, cut at {cut}");
+            }
+        }
+    }
+    // And what is neither is no ping.
+    assert!(read(b"\xfe\x02\xfa").await.0.is_err());
+}
+
+// REL-3: one node that publishes nonsense must not take the server list away.
+#[test]
+fn rel_3_published_numbers_add_up_whatever_they_are() {
+    let published = [(3, 20), (u64::MAX, u64::MAX), (4, 1)];
+    assert_eq!(crate::status::sum(published.into_iter()), (u64::MAX, u64::MAX));
+    assert_eq!(crate::status::sum(published.into_iter().step_by(2)), (7, 21));
 }
 
 // REL-3: a client sends what it likes.

@@ -137,7 +137,9 @@ async fn plc_6_real_clients_log_in_once_each_and_later_ones_on_what_is_left() {
     let dir = tempfile::tempdir().expect("a directory");
     let network = dir.path().join("network.yml");
     std::fs::write(&network, NETWORK).expect("a config");
-    let edge = async |id: &str| Edge::start(id, &store.url(), &network, &["--spread".to_owned()]).await;
+    // All clients come from one address.
+    let args = ["--spread", "--per-address", "1000"].map(str::to_owned);
+    let edge = async |id: &str| Edge::start(id, &store.url(), &network, &args).await;
     let (edges, waiter) =
         tokio::join!(async { [edge("edge-1").await, edge("edge-2").await] }, proxy(config("p", "proxy", &store.url())));
     let [first, second] = games;

@@ -29,6 +29,10 @@ impl Scene {
 
     /// With more static backends, `NAME=HOST:PORT`.
     async fn with(servers: &str, more: &[String]) -> Self {
+        Self::with_args(servers, more.iter().flat_map(|entry| ["--static".to_owned(), entry.clone()]).collect()).await
+    }
+
+    async fn with_args(servers: &str, mut args: Vec<String>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let config: PathBuf = dir.path().join("network.yml");
         let text = format!(
@@ -40,9 +44,7 @@ impl Scene {
         nobody.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
         let store = format!("redis://{}", nobody.local_addr().expect("an address"));
         let backend = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let fixed = format!("lobby={}", backend.local_addr().expect("an address"));
-        let fixed = more.iter().cloned().chain([fixed]);
-        let args: Vec<String> = fixed.flat_map(|entry| ["--static".to_owned(), entry]).collect();
+        args.extend(["--static".to_owned(), format!("lobby={}", backend.local_addr().expect("an address"))]);
         let edge = Edge::start("edge-1", &store, &config, &args).await;
         Self { edge, backend, _nobody: nobody, _dir: dir }
     }
@@ -152,4 +154,61 @@ async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
     );
     assert_eq!(scene.answer(b"\xfe").await, old("Good evening\u{a7}0\u{a7}0"));
     assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "a backend was connected to");
+}
+
+// REL-3: one address must not take all the room; what it held comes back.
+#[tokio::test]
+async fn rel_3_one_address_has_only_so_many_connections() {
+    let scene = Scene::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
+    let (first, _second) = (scene.client(b"").await, scene.client(b"").await);
+    let mut third = scene.client(b"").await;
+    let read = timeout(LIMIT, third.read(&mut [0])).await.expect("the proxy ends the connection");
+    assert!(!matches!(read, Ok(1..)), "without a word");
+    drop(first);
+    let hello = [handshake(767, "h", 1), frame(&[0])].concat();
+    eventually("there is room again", LIMIT, async || {
+        let mut client = TcpStream::connect(scene.edge.addr).await.expect("the proxy listens");
+        let sent = client.write_all(&hello).await;
+        sent.is_ok() && matches!(timeout(LIMIT, client.read(&mut [0])).await, Ok(Ok(1..)))
+    })
+    .await;
+}
+
+// PLC-7, PLC-2: without this a restart of the proxy shows players a broken connection instead of the operator's words.
+#[tokio::test]
+async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
+    let hole = Blackhole::start().await;
+    if hole.connecting().is_none() {
+        return eprintln!("skipped: this system does not list its sockets");
+    }
+    let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
+    let mut scene = Scene::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(scene.client(&hello).await);
+    }
+    let mut silent = scene.client(b"").await;
+    eventually("the proxy connects", LIMIT, async || hole.connecting() >= Some(20)).await;
+    assert!(scene.edge.node.sigterm().success());
+    let text = b"{\"text\":\"Nobody is in.\"}";
+    for mut client in clients {
+        let mut answer = Vec::new();
+        timeout(LIMIT, client.read_to_end(&mut answer)).await.expect("in time").expect("an end, not a reset");
+        assert!(answer.ends_with(text), "{:?}", String::from_utf8_lossy(&answer));
+    }
+    assert_eq!(timeout(LIMIT, silent.read(&mut [0])).await.expect("in time").expect("an end"), 0);
+}
+
+// PLC-7: those who play do not keep the process.
+#[tokio::test]
+async fn plc_7_a_proxy_that_is_told_to_stop_ends_the_connections_of_players() {
+    let mut scene = Scene::new("[lobby]").await;
+    let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
+    let mut client = scene.client(&hello).await;
+    let (mut backend, _) = timeout(LIMIT, scene.backend.accept()).await.expect("in time").expect("a connection");
+    assert_eq!(exactly(&mut backend, hello.len()).await, hello);
+    assert!(scene.edge.node.sigterm().success());
+    for side in [&mut client, &mut backend] {
+        assert_eq!(timeout(LIMIT, side.read(&mut [0])).await.expect("in time").expect("an end, not a reset"), 0);
+    }
 }

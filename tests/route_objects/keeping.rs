@@ -108,7 +108,7 @@ async fn r_18_after_a_gap_of_the_lease_an_object_that_nobody_took_goes_on() {
     assert_eq!(told, ["promoted counter:one 0"], "nothing was loaded again: {told:?}");
 }
 
-// RTE-6: issue 5, "Must show" 9. A node that goes down must not keep 20,000 islands locked.
+// RTE-6. A node that goes down must not keep 20,000 islands locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_6_a_shutdown_saves_and_gives_up_20_000_objects_in_batches() {
     const OBJECTS: usize = 20_000;

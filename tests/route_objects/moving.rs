@@ -1,4 +1,4 @@
-//! Transfers with messages under way: issue 5, "Must show" 5, and RTE-11's three faults. If this fails a player's action
+//! Transfers with messages under way, and RTE-11's three faults. If this fails a player's action
 //! during a move is lost, or happens twice.
 
 use std::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ impl Moving {
         a.counter.door.forget_permits(doors);
         let (keeper, target, moved) = (a.keeper.clone(), b.member.id.clone(), key.clone());
         let transfer = tokio::spawn(async move { keeper.transfer(&moved, &target, notify).await });
-        eventually("the transfer is at its save", PATIENCE, async || a.keeper.len() == 1).await;
+        eventually("the transfer is under way", PATIENCE, async || a.counter.at_door.load(Ordering::Acquire)).await;
         Self { server, a, b, client, key, transfer, messages: Vec::new() }
     }
 

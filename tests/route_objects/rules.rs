@@ -1,4 +1,4 @@
-//! RTE-8 end to end: issue 5, "Must show" 6. Each test sends a message by a route that is right, old or wrong, and looks at
+//! RTE-8 end to end. Each test sends a message by a route that is right, old or wrong, and looks at
 //! who handles it.
 
 use std::time::Duration;

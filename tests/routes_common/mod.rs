@@ -11,6 +11,7 @@ use maitred::ids::{ObjectKey, ObjectKind};
 use maitred::message::CallError;
 use maitred::route::{
     CacheTimes, Handled, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook, RouteTimes,
+    RouteVersion,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -69,8 +70,14 @@ pub struct Counter {
     pub creates: bool,
     /// Nothing of the store can be read while this is set.
     pub broken: Arc<AtomicBool>,
+    /// To turn a counter into a text panics while this is set.
+    pub panics: Arc<AtomicBool>,
+    /// The application's own storage.
+    pub storage: Arc<Mutex<BTreeMap<String, Count>>>,
     /// Removals wait for a permit of it.
     pub door: Arc<Semaphore>,
+    /// A removal has come to the door.
+    pub at_door: Arc<AtomicBool>,
     pub events: Arc<Mutex<Vec<String>>>,
     pub most_hops: Arc<AtomicU32>,
 }
@@ -81,7 +88,10 @@ impl Counter {
             options,
             creates: true,
             broken: Arc::default(),
+            panics: Arc::default(),
+            storage: Arc::default(),
             door: Arc::new(Semaphore::new(1_000_000)),
+            at_door: Arc::default(),
             events: Arc::default(),
             most_hops: Arc::default(),
         }
@@ -121,7 +131,17 @@ impl ObjectType for Counter {
     }
 
     fn encode(&self, count: &Count) -> maitred::Result<String> {
+        assert!(!self.panics.load(Ordering::SeqCst), "as the test wants it");
         Ok(serde_json::to_string(count).unwrap())
+    }
+
+    async fn load(&self, key: &ObjectKey) -> maitred::Result<Option<Count>> {
+        Ok(self.storage.lock().unwrap_or_else(PoisonError::into_inner).get(key.as_str()).cloned())
+    }
+
+    async fn save(&self, key: &ObjectKey, count: &Count, _version: RouteVersion) -> maitred::Result<()> {
+        self.storage.lock().unwrap_or_else(PoisonError::into_inner).insert(key.as_str().to_owned(), count.clone());
+        Ok(())
     }
 
     fn decode(&self, key: &ObjectKey, text: &str) -> maitred::Result<Count> {
@@ -137,6 +157,7 @@ impl ObjectType for Counter {
     }
 
     async fn removing(&self, key: &ObjectKey, count: &mut Count) -> bool {
+        self.at_door.store(true, Ordering::Release);
         self.door.acquire().await.unwrap().forget();
         self.tell(format!("removing {key} {}", count.value));
         false

@@ -45,8 +45,15 @@ fn sto_4_select_bump() {
     let (value, _) = entry(&mut twin, "b1").expect("there");
     assert!((4_900..=5_000).contains(&value), "{value}");
     assert_eq!(entry(&mut twin, "b2").map(|(value, _)| value), Some(2_000));
-    assert_eq!(entry(&mut twin, "b3").map(|(value, _)| value), Some(1_007), "a clock that went back changes nothing");
+    assert_eq!(entry(&mut twin, "b3").map(|(value, _)| value), Some(1_000), "a time that never comes");
     assert!(entry(&mut twin, "b4").is_some_and(|(value, _)| value < 1_000_000_002_000));
+
+    // R-4, SEL-9: the store's clock went back by a half-life. What was picked before does not stand still until then.
+    let ahead = (now + HALFLIFE_MS).to_string();
+    twin.seed(["HSET", &key("picks"), "b6", &format!("8000 {ahead}")]);
+    add(&mut twin, "p1", "op4", "b6=1", "");
+    let (value, at) = entry(&mut twin, "b6").expect("there");
+    assert!((4_990..=5_050).contains(&value) && at < now + HALFLIFE_MS, "{value} at {at}");
 
     // What is forgotten goes, and only that: a backend that decayed, a proxy that is long gone.
     twin.seed(["HSET", &key("picks"), "old", "9 1000", "@p9", "op 1000", "@p8", &format!("op {now}")]);

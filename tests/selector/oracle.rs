@@ -41,12 +41,12 @@ fn value(source: MetricSource, record: &NodeRecord, stage: &Stage, known: &Known
         MetricSource::StoreLatencyMs => load.store_latency_ms,
         MetricSource::NewPlayersPerSecond => load.new_players_per_second,
         MetricSource::Overloaded => load.overloaded.map(flag),
-        MetricSource::RttMs => known.get(&record.id).and_then(|(_, rtt)| *rtt),
         MetricSource::StickyRegion => {
             let wanted = stage.ask.prefer.as_ref().or(stage.ask.region.as_ref())?;
             Some(flag(!load.regions.contains_key(wanted)))
         }
         MetricSource::Locality => Some(flag(record.labels.get("locality")? != stage.locality.as_ref()?)),
+        MetricSource::RttMs => None,
         MetricSource::RecentPicks => Some(known.get(&record.id).map_or(0.0, |(picks, _)| *picks)),
     }
 }
@@ -103,12 +103,18 @@ fn oracle(stage: &Stage, known: &Known) -> Vec<NodeId> {
         MetricSource::RecentPicks => 3,
         _ => 0,
     };
-    let mut scored = Vec::new();
+    let rtt = |record: &NodeRecord| known.get(&record.id).and_then(|(_, rtt)| *rtt);
+    let mut scored: Vec<(&NodeRecord, [f64; 4])> = Vec::new();
     for record in &passing {
         let mut sums = [0.0; 4];
         for rule in stage.rules.values() {
             let max = if part(rule) == 3 { rule.max.max(highest) } else { rule.max };
-            let x = match value(rule.source, record, stage, known) {
+            let value = match rule.source {
+                // What stands for one that was not measured follows below.
+                MetricSource::RttMs => Some(rtt(record).unwrap_or(0.0)),
+                source => value(source, record, stage, known),
+            };
+            let x = match value {
                 Some(value) if !value.is_nan() => {
                     let x = ((value - rule.min) / (max - rule.min)).clamp(0.0, 1.0);
                     if rule.invert { 1.0 - x } else { x }
@@ -117,9 +123,17 @@ fn oracle(stage: &Stage, known: &Known) -> Vec<NodeId> {
             };
             sums[part(rule)] += rule.weight * bent(rule.curve, x);
         }
-        let score = (sums[0] + sums[1] + sums[2] + sums[3]) / stage.weights.get(&record.id).copied().unwrap_or(1.0);
-        scored.push((score, record.id.clone()));
+        scored.push((record, sums));
     }
+    let measured = scored.iter().filter(|(record, _)| rtt(record).is_some()).map(|(_, sums)| sums[1]);
+    if let Some(best) = measured.reduce(f64::min) {
+        scored.iter_mut().filter(|(record, _)| rtt(record).is_none()).for_each(|(_, sums)| sums[1] = best);
+    }
+    let score = |(record, sums): (&NodeRecord, [f64; 4])| {
+        let weight = stage.weights.get(&record.id).copied().unwrap_or(1.0);
+        ((sums[0] + sums[1] + sums[2] + sums[3]) / weight, record.id.clone())
+    };
+    let mut scored: Vec<(f64, NodeId)> = scored.into_iter().map(score).collect();
     scored.sort_by(|a, b| a.0.partial_cmp(&b.0).expect("numbers").then_with(|| a.1.cmp(&b.1)));
     scored.into_iter().map(|(_, id)| id).collect()
 }

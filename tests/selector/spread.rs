@@ -102,12 +102,43 @@ fn sel_3_a_pick_is_forgotten_by_half_every_halflife() {
 }
 
 #[test]
-fn sel_3_what_is_measured_here_counts_and_what_is_missing_is_worst() {
-    let mut stage = Stage::new(vec![view("b1"), view("b2"), view("b3")]);
+fn sel_3_what_is_measured_here_counts_and_who_was_not_measured_is_as_good_as_the_best() {
+    let mut stage = Stage::new(vec![view("b1"), view("b2"), view("b3"), view("b4")]);
     stage.rules.retain(|name, _| name == "proxyLatency");
-    stage.table.answered(&id("b2"), 150.0);
-    stage.table.answered(&id("b3"), 20.0);
-    assert_eq!(names(&stage.by_score()), ["b3:-", "b2:-", "b1:-"]);
+    assert_eq!(names(&stage.by_score()), ["b1:-", "b2:-", "b3:-", "b4:-"], "nobody was");
+    stage.table.answered(&id("b1"), 150.0);
+    stage.table.answered(&id("b2"), 20.0);
+    stage.table.answered(&id("b4"), 30.0);
+    assert_eq!(names(&stage.by_score()), ["b2:-", "b3:-", "b4:-", "b1:-"]);
+    // The best of those who come into question, and no other.
+    stage.switches.draining.extend([id("b2"), id("b4")]);
+    assert_eq!(names(&stage.by_score()), ["b1:-", "b3:-"]);
+    // Whatever the rule calls good.
+    stage.switches.draining.clear();
+    stage.rules.values_mut().for_each(|rule| rule.invert = true);
+    assert_eq!(names(&stage.by_score()), ["b1:-", "b3:-", "b4:-", "b2:-"]);
+}
+
+#[test]
+fn sel_3_a_backend_that_was_never_asked_gets_players_however_few_come() {
+    let mut nodes = equal(2);
+    let newcomer = nodes.pop().expect("two");
+    let mut stage = Stage::new(nodes);
+    let ask = |stage: &mut Stage| {
+        stage.now_ms += 3_000;
+        let backend = stage.pick();
+        stage.table.answered(&backend, 20.0);
+        backend
+    };
+    for _ in 0..40 {
+        ask(&mut stage);
+    }
+    stage.nodes.push(newcomer);
+    let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for _ in 0..40 {
+        *counts.entry(ask(&mut stage)).or_default() += 1;
+    }
+    assert!(counts.len() == 2 && counts.values().all(|count| *count >= 15), "{counts:?}");
 }
 
 #[test]

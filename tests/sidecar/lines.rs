@@ -28,6 +28,9 @@ async fn cli_3_a_player_goes_all_the_way_by_lines() {
     assert_eq!((&found["outcome"], &found["token"]["id"]), (&json!("found"), &moved["token"]));
     assert_eq!(found["token"]["state"], "CLAIMED");
 
+    // A count that has no room for one more is no reason to lose the player.
+    let full = json!({"op": "load", "id": "l0", "players": u64::MAX});
+    assert_eq!(ask(&mut backend, full).await["outcome"], "ok");
     let landed = ask(&mut backend, json!({"op": "redeem", "id": "r2", "player": "alice"})).await;
     assert_eq!((&landed["outcome"], &landed["token"]), (&json!("landed"), &moved["token"]));
     assert_eq!(landed["payload"], moved["payload"]);
@@ -83,6 +86,51 @@ async fn cli_3_a_cancel_right_behind_its_dispatch_finds_it() {
         assert_eq!(found["outcome"], "none", "no live token is left");
     }
     all_home(&mut backend, 49).await;
+}
+
+// DSP-8: an id names one request, so a cancel ends all there is of it. If this fails, a place stays promised to a player
+// who is gone, or a player is moved after the cancel.
+#[tokio::test]
+async fn cli_3_an_id_that_is_not_answered_yet_is_refused_and_a_cancel_leaves_no_promise() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 50})).await;
+    sees(&mut proxy, "warm").await;
+    ask(&mut backend, json!({"op": "redeem", "id": "w", "player": "warm"})).await;
+    let dispatch = json!({"op": "dispatch", "id": "same", "player": "alice"}).to_string();
+    let cancel = json!({"op": "cancel", "id": "c", "player": "alice", "request": "same"}).to_string();
+    let other = json!({"op": "dispatch", "id": "same", "player": "bob"}).to_string();
+    proxy.send_line(
+        &[&dispatch, &dispatch, &dispatch, &dispatch, &dispatch, &other, &cancel].map(String::as_str).join("\n"),
+    );
+    let mut refused = 0;
+    let mut answers = Vec::new();
+    while answers.len() + refused < 7 {
+        let line = proxy.next_line(LIMIT).await;
+        if line["outcome"] == "error" {
+            assert!(line["id"] == "same" && line["error"].as_str().is_some_and(|why| why.contains("not answered yet")));
+            refused += 1;
+        } else {
+            answers.push(line);
+        }
+    }
+    assert_eq!(refused, 4, "{answers:?}");
+    // It is lost where it meets a claim that is still on its way; the dispatch gives that token back then.
+    let ends =
+        |line: &serde_json::Value| line["id"] == "c" && matches!(line["outcome"].as_str(), Some("cancelled" | "lost"));
+    assert!(answers.iter().any(ends), "{answers:?}");
+    assert!(answers.iter().any(|line| line["player"] == "bob" && line["outcome"] == "transfer"), "{answers:?}");
+    let mut n = 0;
+    eventually("no live token is left", LIMIT, async || {
+        n += 1;
+        let found = ask(&mut proxy, json!({"op": "find", "id": format!("f{n}"), "player": "alice"})).await;
+        found["outcome"] == "none"
+    })
+    .await;
+    // Once it is answered, the id can be used again.
+    let again = ask(&mut proxy, json!({"op": "dispatch", "id": "same", "player": "alice"})).await;
+    assert_eq!(again["outcome"], "transfer", "{again}");
 }
 
 async fn all_home(backend: &mut Node, free: u64) {
@@ -152,4 +200,17 @@ async fn dsp_7_who_connects_without_a_right_gets_a_backend_and_a_lobby_gives_nob
     assert_eq!(ask(&mut lobby, join("j4", false, false)).await["reason"], "source_off");
     let places = ask(&mut lobby, json!({"op": "places", "id": "s2", "count": 5})).await;
     assert_eq!(places["outcome"], "error", "{places}");
+}
+
+#[tokio::test]
+async fn cli_3_a_load_beyond_all_numbers_costs_no_answer() {
+    let fleet = Fleet::new();
+    let (mut backend, _) = fleet.node("b1", "backend").await;
+    let (mut proxy, _) = fleet.node("p1", "proxy").await;
+    ask(&mut backend, json!({"op": "places", "id": "s1", "count": 1})).await;
+    sees(&mut proxy, "alice").await;
+    let load = json!({"op": "load", "id": "l1", "players": u64::MAX, "soft_cap": u64::MAX});
+    assert_eq!(ask(&mut backend, load).await["outcome"], "ok");
+    assert_eq!(ask(&mut backend, json!({"op": "redeem", "id": "r1", "player": "alice"})).await["outcome"], "landed");
+    assert_eq!(ask(&mut backend, json!({"op": "status", "id": "t1"})).await["outcome"], "ok");
 }

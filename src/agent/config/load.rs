@@ -10,7 +10,7 @@ use super::problem::{Problem, all_or_error};
 use super::schema;
 use super::url::SecretUrl;
 use super::walk::{self, Walked};
-use super::yaml;
+use super::yaml::{self, Node, Value};
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
 
@@ -25,6 +25,18 @@ pub const ENV_STORE: &str = "MAITRED_STORE";
 /// The variable that gives the zone.
 pub const ENV_ZONE: &str = "MAITRED_ZONE";
 
+/// What a file says of `enabled`. A file that is being written is empty for a moment, and an empty file reads as switched
+/// off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stated {
+    /// The file gives no key at all.
+    Empty,
+    /// It gives keys, and `enabled` is not among them.
+    NotEnabled,
+    /// It gives `enabled`.
+    Enabled,
+}
+
 /// Reads the text of one variable into the config; false where it does not fit.
 type Setter = fn(&mut Config, &str) -> bool;
 
@@ -35,13 +47,18 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] with every problem of the text, in its order. No text value is repeated in it.
     pub fn from_yaml(text: &str) -> Result<Self> {
+        Self::stated(text).map(|(config, _)| config)
+    }
+
+    fn stated(text: &str) -> Result<(Self, Stated)> {
         if is_too_long(text.len()) {
             return Err(too_long().into());
         }
-        let mut walked = walk::walk(&yaml::parse(text)?);
+        let tree = yaml::parse(text)?;
+        let mut walked = walk::walk(&tree);
         check::check(&mut walked);
         all_or_error(walked.problems)?;
-        Ok(walked.config)
+        Ok((walked.config, Stated::of(&tree)))
     }
 
     /// Reads a config from a file. Blocks while it reads.
@@ -50,7 +67,12 @@ impl Config {
     /// [`Error::Config`] as from [`Config::from_yaml`], and where the file cannot be read, is longer than
     /// [`FILE_MAX_BYTES`], or is not UTF-8. Each line starts with the file.
     pub fn load(path: &Path) -> Result<Self> {
-        read(path).and_then(|text| Self::from_yaml(&text)).map_err(|error| match error {
+        Self::load_stated(path).map(|(config, _)| config)
+    }
+
+    /// Like [`Config::load`], with what the file says of `enabled`.
+    pub(crate) fn load_stated(path: &Path) -> Result<(Self, Stated)> {
+        read(path).and_then(|text| Self::stated(&text)).map_err(|error| match error {
             Error::Config { problems } => {
                 Error::Config { problems: problems.iter().map(|line| format!("{}: {line}", path.display())).collect() }
             }
@@ -134,6 +156,18 @@ impl Config {
     /// Every key of the file as path and allowed values, in the order of the default file.
     pub fn keys() -> impl Iterator<Item = (&'static str, String)> {
         schema::KEYS.iter().map(|key| (key.path, key.allowed()))
+    }
+}
+
+impl Stated {
+    fn of(tree: &Node) -> Self {
+        match &tree.value {
+            Value::Map(entries) if !entries.is_empty() => {
+                let gives = |key: &Node| matches!(&key.value, Value::Text(name) if name == "enabled");
+                if entries.iter().any(|(key, _)| gives(key)) { Self::Enabled } else { Self::NotEnabled }
+            }
+            _ => Self::Empty,
+        }
     }
 }
 

@@ -19,7 +19,9 @@
 //!
 //! # The file
 //!
-//! - An empty file is a valid config that is switched off (POL-2). So is a section without keys.
+//! - An empty file is a valid config that is switched off (POL-2); a section without keys is valid too. Only a file that
+//!   says `enabled: false` switches an agent off that runs: one that is empty, or that does not give `enabled`, is a
+//!   problem for a reload, because a file that is being written looks like that.
 //! - Texts that look like numbers have to be quoted (`id: "17"`), numbers must not be; flags are `true` or `false`.
 //! - Anchors, aliases and merge keys are refused, so a file cannot unfold into a bigger one; so is a second document.
 //!
@@ -51,6 +53,7 @@ mod walk;
 mod yaml;
 
 pub use initial_routing::InitialRoutingConfig;
+pub(crate) use load::Stated;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,

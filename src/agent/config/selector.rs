@@ -205,7 +205,7 @@ fn normalize(walked: &mut Walked, path: &str, node: &Node, rule: &mut Rule) {
 }
 
 fn curve(walked: &mut Walked, path: &str, node: &Node, rule: &mut Rule) {
-    let mut parameter = None;
+    let mut given = Vec::new();
     entries(walked, path, node, "type, k, p, threshold", |walked, key, path, value| {
         match key {
             "type" => {
@@ -224,18 +224,18 @@ fn curve(walked: &mut Walked, path: &str, node: &Node, rule: &mut Rule) {
             }
             "k" | "p" | "threshold" => {
                 let before = walked.problems.len();
-                let mut given = f64::NAN;
-                real(walked, path, value, &VALUE, &mut given);
+                let mut parameter = f64::NAN;
+                real(walked, path, value, &VALUE, &mut parameter);
                 if walked.problems.len() == before {
-                    parameter = Some((key.to_owned(), path.to_owned(), value.place, given));
+                    given.push((key.to_owned(), path.to_owned(), value.place, parameter));
                 }
             }
             _ => return false,
         }
         true
     });
-    // The type may stand behind its parameter.
-    if let Some((name, path, place, value)) = parameter {
+    // The type may stand behind its parameter, and behind others that do not go with it.
+    for (name, path, place, value) in given {
         match rule.curve.parameter() {
             Some((wanted, ..)) if wanted == name => rule.curve = rule.curve.with_parameter(value),
             wanted => {

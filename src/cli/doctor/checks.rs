@@ -289,7 +289,8 @@ async fn control(store: &Store, trust: &Trust) -> Result<Finding> {
 async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Finding> {
     let (mut online, mut late, mut gone, mut forged) = (0_u64, 0_u64, 0_u64, 0_u64);
     let limits = context.limits();
-    for (_, ids) in roster::rosters(store).await? {
+    let (rosters, refused) = roster::rosters_and_refused(store).await?;
+    for (_, ids) in rosters {
         let ids: Vec<_> = ids.into_iter().map(|(id, _)| id).collect();
         for (id, row) in ids.iter().zip(roster::rows_of(store, &ids).await?) {
             if row.as_ref().is_ok_and(Row::is_empty) {
@@ -306,6 +307,11 @@ async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Findin
         }
     }
     let detail = format!("{online} online, {late} late, {gone} gone, {forged} not believed");
+    if !refused.is_empty() {
+        let keys: Vec<String> = refused.iter().map(|(role, _)| format!("nodes:{role}")).collect();
+        let detail = format!("{detail}; WRONGTYPE at {}: its nodes are hidden", keys.join(", "));
+        return Ok(Finding::fail("nodes", detail, StoreRefusal::WrongType.advice()));
+    }
     Ok(if forged > 0 {
         let advice = "either another secret is in use (compare key ids) or a stranger writes here";
         Finding::fail("nodes", detail, advice)

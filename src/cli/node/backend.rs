@@ -65,7 +65,7 @@ impl Duty {
         match backend.redeem(player).await {
             Ok(Redeemed::Landed { token, place, payload }) => {
                 let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
-                load.players += 1;
+                load.players = load.players.saturating_add(1);
                 json!({
                     "id": id, "outcome": "landed", "player": player, "token": token, "payload": payload,
                     "place": place.number, "region": place.region,

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::agent::config::Stated;
 use crate::agent::{Agent, BackendAgent, ConfigSource, Managed, ManagedState, ProxyAgent, Reloaded, RouterAgent};
 use crate::error::Error;
 use crate::ids::{Epoch, NodeId, Role};
@@ -33,8 +34,8 @@ const HELP: &str = "\
 SIGHUP reads the config file again, where --config names one. What can change while the node runs (dispatch, triggers, \
 texts) is taken over at once; for anything else the node leaves and joins again. A file with problems changes nothing. \
 The line is {\"event\":\"reloaded\",\"outcome\":\"swapped|restarted|started|switched_off|unchanged\",\"changed\":[…]} or \
-{\"event\":\"reload_refused\",\"problems\":[…]}. A file that says enabled: true at the start can switch the node off and \
-on again. Options go before the file at each reload. {\"event\":\"config\",\"version\":…} says which pushed config is in force \
+{\"event\":\"reload_refused\",\"problems\":[…]}. A file that says enabled: true at the start can switch the node off with \
+enabled: false, and on again; one that is empty, or says nothing of it then, is refused. Options go before the file at each reload. {\"event\":\"config\",\"version\":…} says which pushed config is in force \
 from then on, null for the file alone; one that is in force at the start stands in the line that says ready.";
 
 /// Options of `maitred node`.
@@ -230,12 +231,18 @@ fn source(context: &Context, id: Option<NodeId>, role: Role, addr: Option<String
     let globals = context.globals.clone();
     // The command itself says that it is wanted; a file that is switched on can be switched off later.
     let obeys = context.config.enabled;
-    ConfigSource::reading(move || {
-        let mut config = globals.config().map_err(|failure| match failure {
+    // A file that was empty from the start takes nothing away by staying so.
+    let began_empty = globals.stated_config().is_ok_and(|(_, stated)| stated == Stated::Empty);
+    ConfigSource::stating(move || {
+        let (mut config, mut stated) = globals.stated_config().map_err(|failure| match failure {
             Failure::Error(error) => error,
             other => Error::Config { problems: vec![other.text().unwrap_or_default()] },
         })?;
         config.enabled |= !obeys;
+        // A file that never said it need not say it at a reload; an empty one would still take zone and store away.
+        if !obeys && (stated == Stated::NotEnabled || began_empty) {
+            stated = Stated::Enabled;
+        }
         config.node.role = role.clone();
         if let Some(id) = &id {
             config.node.id = Some(id.clone());
@@ -243,7 +250,7 @@ fn source(context: &Context, id: Option<NodeId>, role: Role, addr: Option<String
         if let Some(addr) = &addr {
             config.node.addr.clone_from(addr);
         }
-        Ok(config)
+        Ok((config, stated))
     })
 }
 

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ pub(super) struct Duty {
 struct Recent {
     order: VecDeque<(Player, String)>,
     requests: HashMap<(Player, String), (RequestId, Option<Transfer>)>,
+    /// Those that are not answered yet.
+    running: HashSet<(Player, String)>,
 }
 
 impl Recent {
@@ -40,6 +42,18 @@ impl Recent {
                 self.requests.remove(&oldest);
             }
         }
+    }
+}
+
+/// A dispatch or take under way: as long as it is there, its id stands for it alone.
+struct Running<'a> {
+    duty: &'a Duty,
+    key: (Player, String),
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.duty.recent().running.remove(&self.key);
     }
 }
 
@@ -90,14 +104,24 @@ impl Duty {
         }
     }
 
+    /// `None` where the player has a request under way with this id: a cancel could mean either of the two.
+    fn begin(&self, player: &Player, id: &str) -> Option<Running<'_>> {
+        let key = (player.clone(), id.to_owned());
+        // The lock is let go first, and a refused one is never made: its end would take the other's place away.
+        let is_new = self.recent().running.insert(key.clone());
+        is_new.then(|| Running { duty: self, key })
+    }
+
     async fn dispatch(&self, proxy: &ProxyAgent, id: &str, request: Request) -> Value {
         let player = request.player.clone();
+        let Some(_running) = self.begin(&player, id) else { return still_runs(id) };
         self.recent().remember(&player, id, request.id.clone());
         let outcome = proxy.dispatch(request).await;
         self.moved(id, &player, outcome)
     }
 
     async fn take(&self, proxy: &ProxyAgent, id: &str, player: &Player) -> Value {
+        let Some(_running) = self.begin(player, id) else { return still_runs(id) };
         let outcome = proxy.take(player).await;
         if let Outcome::Transfer(transfer) = &outcome {
             self.recent().remember(player, id, transfer.request.clone());
@@ -160,6 +184,10 @@ impl Duty {
             Err(why) => error(id, &why),
         }
     }
+}
+
+fn still_runs(id: &str) -> Value {
+    json!({ "id": id, "outcome": "error", "error": "a request of the player with this id is not answered yet" })
 }
 
 /// The answer to a dispatch or take.

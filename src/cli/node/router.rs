@@ -27,7 +27,10 @@ impl Duty {
                 let outcome = router.take(&player).await;
                 told(&id, &player, &outcome)
             }
-            Line::Status { id } => json!({ "id": id, "outcome": "ok", "node": router.id(), "router": true }),
+            Line::Status { id } => json!({
+                "id": id, "outcome": "ok", "node": router.id(), "router": true,
+                "config": *router.config_version().borrow(),
+            }),
             other => other.not_here("a router"),
         }
     }

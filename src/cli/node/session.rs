@@ -1,3 +1,4 @@
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -204,7 +205,8 @@ async fn serve(duty: Arc<Duty>, reader: impl AsyncRead + Unpin, output: mpsc::Se
         };
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
         let duty = Arc::clone(&duty);
-        let mut answering = Box::pin(async move { duty.answer(line).await });
+        let id = line.id().map(str::to_owned);
+        let mut answering = Box::pin(answered(id, async move { duty.answer(line).await }));
         // Lines take their first step in their order, so that a cancel finds the dispatch of the line before it.
         if let Some(answer) = (&mut answering).now_or_never() {
             say(&output, &answer).await;
@@ -221,8 +223,31 @@ async fn serve(duty: Arc<Duty>, reader: impl AsyncRead + Unpin, output: mpsc::Se
     tasks.wait().await;
 }
 
+/// What `answering` answers, or an error line where it panics: a client waits for every line's answer.
+async fn answered(id: Option<String>, answering: impl Future<Output = Value>) -> Value {
+    AssertUnwindSafe(answering).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!(?id, "a line could not be answered: a defect of this program");
+        let problem = "a defect of this program; what the line did is not known";
+        json!({ "id": id, "outcome": "error", "error": problem, "retryable": false })
+    })
+}
+
 async fn say(output: &mpsc::Sender<String>, answer: &Value) {
     if output.send(answer.to_string()).await.is_err() {
         tracing::debug!("a client went away before its answer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Without an answer the client waits for good.
+    #[tokio::test]
+    async fn cli_3_a_line_whose_answer_panics_is_answered() {
+        let answer = answered(Some("r1".to_owned()), async { panic!("a defect") }).await;
+        assert_eq!((&answer["id"], &answer["outcome"]), (&json!("r1"), &json!("error")));
+        let answer = answered(None, async { json!({ "outcome": "ok" }) }).await;
+        assert_eq!(answer, json!({ "outcome": "ok" }));
     }
 }

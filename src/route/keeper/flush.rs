@@ -1,6 +1,5 @@
 //! Shutdown: everything is saved and given up, in batches, until a deadline.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -11,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ids::ObjectKey;
 
 use super::super::kind::ObjectType;
-use super::{Inner, Keeper, Slot};
+use super::{Inner, Keeper};
 
 /// Objects of one batch.
 const BATCH: usize = 256;
@@ -58,12 +57,14 @@ impl<K: ObjectType> Keeper<K> {
         let deadline = Instant::now() + limit;
         let inner = &self.inner;
         inner.closing.store(true, std::sync::atomic::Ordering::Release);
-        let all: Vec<_> = inner.slots().iter().map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect();
-        let all: Vec<_> = all.into_iter().filter(|(_, slot)| slot.is_used()).collect();
+        let all: Vec<_> = {
+            let slots = inner.slots();
+            slots.iter().filter(|(_, slot)| slot.is_used()).map(|(key, _)| key.clone()).collect()
+        };
         let total = all.len();
         let mut report = FlushReport::default();
         for batch in all.chunks(BATCH) {
-            let flushing = stream::iter(batch.iter().cloned()).map(|(key, slot)| self.flush_one(key, slot, deadline));
+            let flushing = stream::iter(batch.iter().cloned()).map(|key| self.flush_one(key, deadline));
             let mut flushing = flushing.buffer_unordered(SIDE_BY_SIDE);
             while let Some((object, outcome)) = flushing.next().await {
                 match outcome {
@@ -81,19 +82,14 @@ impl<K: ObjectType> Keeper<K> {
         report
     }
 
-    async fn flush_one(
-        &self,
-        key: ObjectKey,
-        slot: Arc<Slot<K::Object>>,
-        deadline: Instant,
-    ) -> (ObjectKey, Result<()>) {
+    async fn flush_one(&self, key: ObjectKey, deadline: Instant) -> (ObjectKey, Result<()>) {
         let late = || Error::Timeout { target: "the store".to_owned(), timeout_ms: 0 };
         if Instant::now() >= deadline {
             return (key, Err(late()));
         }
         let object = key.clone();
-        let turn = slot.turn();
-        let flushing = self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        let flushing = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         });

@@ -154,26 +154,36 @@ impl<K: ObjectType> Inner<K> {
     ) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
         live.used_boot_ms = boot_ms();
-        if !changed {
-            return Ok(());
-        }
-        live.dirty = true;
+        live.dirty |= changed;
         match self.options.ack {
-            Ack::Memory => Ok(()),
-            Ack::Saved => self.save(key, guard).await,
+            // Also an answer that changed nothing tells of what was not saved before.
+            Ack::Saved if live.dirty || live.unsettled.is_some() => self.save(key, guard).await,
+            Ack::Saved | Ack::Memory => Ok(()),
         }
     }
 
     /// Saves the object if it changed, else renews its record. Where the store refuses the object is dropped, and the
     /// error says why; where the outcome is not known the next save repeats this one first.
     pub(in crate::route) async fn save(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<()> {
+        let changed = guard.as_ref().is_some_and(|live| live.dirty);
+        // Storage that refuses nobody takes the bytes of whoever writes last, so they are not written on a guess.
+        if changed && !self.is_fenced() && !matches!(self.local(guard), Local::Writable(_)) {
+            self.confirm(key, guard).await?;
+            if !matches!(self.local(guard), Local::Writable(_)) {
+                return Err(lost(key));
+            }
+        }
         let Some(live) = guard.as_mut() else { return Ok(()) };
+        let sent = boot_ms();
         let outcome = match self.options.storage {
             _ if !live.dirty && live.unsettled.is_none() => self.renew(live).await,
             Storage::BuiltIn => self.save_built_in(live).await,
             Storage::Own { .. } => self.save_own(key, live).await,
         };
-        let Err(error) = outcome else { return Ok(()) };
+        let Err(error) = outcome else {
+            live.saved_boot_ms = sent;
+            return Ok(());
+        };
         match &error {
             Error::NotOwner { owner, .. } => {
                 self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;
@@ -200,15 +210,19 @@ impl<K: ObjectType> Inner<K> {
                 None => {
                     let data = self.kind.encode(&live.object)?;
                     live.dirty = false;
-                    live.unsettled.insert(Unsettled { op: OperationId::fresh(), data, unknown: false }).clone()
+                    let (sent_boot_ms, gaps) = (boot_ms(), self.hub.lease.gaps());
+                    let tried = Unsettled { op: OperationId::fresh(), data, unknown: false, sent_boot_ms, gaps };
+                    live.unsettled.insert(tried).clone()
                 }
             };
-            let (sent, gaps) = (boot_ms(), self.hub.lease.gaps());
             match self.hub.book.save(&live.held, live.cas, &tried.data, &tried.op).await {
                 Ok(cas) => {
                     live.cas = cas;
                     live.unsettled = None;
-                    live.renewed(sent, gaps);
+                    // A repeat says that the first try arrived, and nothing of what came after it.
+                    if !tried.unknown || (!live.doubtful && tried.sent_boot_ms > live.renewed_boot_ms) {
+                        live.renewed(tried.sent_boot_ms, tried.gaps);
+                    }
                 }
                 Err(error) => {
                     if error.may_have_changed() {
@@ -256,10 +270,15 @@ impl<K: ObjectType> Inner<K> {
                 Ok(())
             }
             Ok(Some(owner)) => {
-                self.drop_local(key, guard, &Removal::Lost(owner)).await;
-                Ok(())
+                self.drop_local(key, guard, &Removal::Lost(owner.clone())).await;
+                // Given up is what it is; deleted it is not.
+                if delete { Err(Error::NotOwner { object: key.clone(), owner }) } else { Ok(()) }
             }
             Err(error) => {
+                if let Some(live) = guard.as_mut() {
+                    // Whose it is now nobody knows: the next use asks the store first.
+                    live.doubtful |= error.may_have_changed();
+                }
                 self.keep(key, guard).await;
                 Err(error)
             }

@@ -8,21 +8,22 @@ mod tend;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinHandle;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{ObjectKey, ObjectKind};
 
 use super::hub::Hub;
-use super::kind::{KindOptions, ObjectType};
+use super::kind::{KindOptions, ObjectType, Removal};
 use super::record::RouteVersion;
 
 pub use flush::{FlushProgress, FlushReport, Unsaved};
 pub(super) use serve::{Job, Served};
-pub(super) use slot::{Guard, Live, Slot};
+pub(super) use slot::{Guard, Live, Slot, Turn};
 
 /// Keeps the objects of one kind that this node owns. Cheap to clone; clones are one keeper.
 pub struct Keeper<K: ObjectType> {
@@ -90,8 +91,8 @@ impl<K: ObjectType> Keeper<K> {
     /// store's calls do.
     pub async fn acquire(&self, key: &ObjectKey) -> Result<RouteVersion> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await
         })
@@ -100,19 +101,24 @@ impl<K: ObjectType> Keeper<K> {
 
     /// Runs `work` with an object that is in memory here and writable, or is taken as [`acquire`](Self::acquire) takes
     /// it. `work` answers a value and whether it changed the object; the change is saved on the timer, or at once where
-    /// the kind answers after its save.
+    /// the kind answers after its save. Where `work` panics the object is dropped, to be loaded anew, and the error is
+    /// [`Error::Routed`] with [`NotSaved`](crate::error::RouteRefusal::NotSaved).
     pub async fn with<R: Send + 'static>(
         &self,
         key: &ObjectKey,
         work: impl FnOnce(&mut K::Object) -> (R, bool) + Send + 'static,
     ) -> Result<R> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             let Some(live) = guard.as_mut() else { return Err(lost(&key)) };
-            let (value, changed) = work(&mut live.object);
+            let Ok((value, changed)) = catch_unwind(AssertUnwindSafe(|| work(&mut live.object))) else {
+                tracing::error!(object = %key, "work on an object panicked");
+                inner.drop_local(&key, &mut guard, &Removal::Panicked).await;
+                return Err(broken_off(&key));
+            };
             inner.after_change(&key, &mut guard, changed).await?;
             Ok(value)
         })
@@ -122,8 +128,8 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object that is in memory now. Nothing to do where it is not, or did not change.
     pub async fn save(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.save(&key, &mut guard).await
         })
@@ -133,8 +139,8 @@ impl<K: ObjectType> Keeper<K> {
     /// Saves an object and gives it up; nothing to do where it is not in memory.
     pub async fn release(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
         })
@@ -142,10 +148,11 @@ impl<K: ObjectType> Keeper<K> {
     }
 
     /// Gives an object up together with its bytes in the built-in store. It is taken first where it is free.
+    /// Errors with [`Error::NotOwner`], with nothing deleted, where it turns out to be another's.
     pub async fn delete(&self, key: &ObjectKey) -> Result<()> {
         let key = self.own(key)?;
-        let turn = self.inner.slot(&key).turn();
-        self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.promote(&key, &mut guard).await?;
             inner.release(&key, &mut guard, true).await
@@ -162,13 +169,13 @@ impl<K: ObjectType> Keeper<K> {
     }
 
     /// Runs `work` to its end whatever becomes of the caller's future: nothing of an object is left half-done.
-    pub(super) async fn run<R, F, Fut>(&self, work: F) -> Result<R>
+    pub(super) async fn run<R, F, Fut>(&self, key: ObjectKey, work: F) -> Result<R>
     where
         R: Send + 'static,
         F: FnOnce(Arc<Inner<K>>) -> Fut,
         Fut: Future<Output = Result<R>> + Send + 'static,
     {
-        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or(Err(Error::ShuttingDown))
+        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or_else(|_| Err(broken_off(&key)))
     }
 
     fn spawn<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
@@ -181,9 +188,17 @@ impl<K: ObjectType> Inner<K> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object's place, made where there is none.
-    pub fn slot(&self, key: &ObjectKey) -> Arc<Slot<K::Object>> {
-        Arc::clone(self.slots().entry(key.clone()).or_insert_with(Slot::new))
+    /// The object's place, made where there is none, and the next place in its line. The line is joined under the map's
+    /// lock: a place that somebody is on the way to is never taken away, so there is one for an object at most.
+    pub fn place(&self, key: &ObjectKey) -> (Arc<Slot<K::Object>>, Turn<K::Object>) {
+        let mut slots = self.slots();
+        let slot = slots.entry(key.clone()).or_insert_with(Slot::new);
+        (Arc::clone(slot), slot.turn())
+    }
+
+    /// The next place in the object's line.
+    pub fn turn(&self, key: &ObjectKey) -> Turn<K::Object> {
+        self.place(key).1
     }
 
     /// True where the object has a place here.
@@ -193,21 +208,28 @@ impl<K: ObjectType> Inner<K> {
 
     /// Takes places away that nobody uses.
     fn tidy(&self) {
-        // Whoever waits for a place, or is at it, has a handle of it.
-        self.slots().retain(|_, slot| Arc::strong_count(slot) > 1 || slot.is_used());
+        self.slots().retain(|_, slot| slot.is_used());
     }
 
     /// Takes the object's place away, if nobody uses it.
     fn tidy_one(&self, key: &ObjectKey) {
         let mut slots = self.slots();
-        // The map's handle and the caller's.
-        if slots.get(key).is_some_and(|slot| Arc::strong_count(slot) <= 2 && !slot.is_used()) {
+        if slots.get(key).is_some_and(|slot| !slot.is_used()) {
             slots.remove(key);
         }
     }
 
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+}
+
+/// Work on an object ended before it told how: a callback panicked, or the runtime ends.
+fn broken_off(key: &ObjectKey) -> Error {
+    Error::Routed {
+        object: key.to_string(),
+        refusal: RouteRefusal::NotSaved,
+        detail: "the work on it broke off".to_owned(),
     }
 }
 

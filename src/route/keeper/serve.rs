@@ -52,10 +52,10 @@ pub(in crate::route) enum Served {
 impl<K: ObjectType> Kept for Keeper<K> {
     fn serve(&self, job: Job) -> BoxFuture<'static, Served> {
         let inner = Arc::clone(&self.inner);
-        let turn = inner.slot(&job.key).turn();
+        let turn = inner.turn(&job.key);
         let serving = self.spawn(async move { inner.serve(job, turn).await });
         // The task goes on where nobody waits for it.
-        async move { serving.await.unwrap_or(Served::ShuttingDown) }.boxed()
+        async move { serving.await.unwrap_or_else(|_| broken_off()) }.boxed()
     }
 
     fn has_place(&self, key: &ObjectKey) -> bool {
@@ -64,10 +64,10 @@ impl<K: ObjectType> Kept for Keeper<K> {
 
     fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion, Error>> {
         let keeper = self.clone();
-        let turn = self.inner.slot(&key).turn();
+        let turn = self.inner.turn(&key);
         async move {
             keeper
-                .run(move |inner| async move {
+                .run(key.clone(), move |inner| async move {
                     let mut guard = turn.await;
                     inner.hub.table.read_again(&key, version).await?;
                     inner.promote(&key, &mut guard).await
@@ -86,10 +86,22 @@ impl<K: ObjectType> Kept for Keeper<K> {
     }
 }
 
+/// The work ended before it told how: the handler may have run, so the message is not to be sent again.
+fn broken_off() -> Served {
+    Served::Failed(RouteRefusal::NotSaved, "the work on it broke off".to_owned())
+}
+
 impl<K: ObjectType> Inner<K> {
     async fn serve(&self, job: Job, turn: Turn<K::Object>) -> Served {
         let served = match timeout_at(job.deadline, turn).await {
-            Ok(mut guard) => self.serve_locked(&job, &mut guard).await,
+            Ok(mut guard) => match AssertUnwindSafe(self.serve_locked(&job, &mut guard)).catch_unwind().await {
+                Ok(served) => served,
+                Err(_) => {
+                    tracing::error!(object = %job.key, "a callback of an object panicked");
+                    self.drop_local(&job.key, &mut guard, &Removal::Panicked).await;
+                    broken_off()
+                }
+            },
             Err(_) => Served::Late,
         };
         self.tidy_one(&job.key);

@@ -35,8 +35,12 @@ pub(in crate::route) struct Live<T> {
     pub used_boot_ms: u64,
     /// When the record was last known to be this node's: the sending of that write.
     pub renewed_boot_ms: u64,
+    /// When nothing was left to save for the last time: the sending of that write.
+    pub saved_boot_ms: u64,
     /// The gaps of the lease before that write was sent.
     pub gaps: u64,
+    /// A write that gives the object away was sent, and nobody knows whether it had its effect.
+    pub doubtful: bool,
     /// Its place in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
     pub spread: u64,
 }
@@ -48,6 +52,10 @@ pub(in crate::route) struct Unsettled {
     pub data: String,
     /// It was sent, and nobody knows whether it had its effect.
     pub unknown: bool,
+    /// When it was sent first, on the machine's clock: its repeat may be answered without a write.
+    pub sent_boot_ms: u64,
+    /// The gaps of the lease before that.
+    pub gaps: u64,
 }
 
 /// The lock of a slot, until it is dropped.
@@ -134,7 +142,9 @@ impl<T> Live<T> {
             unsettled: None,
             used_boot_ms: boot_ms(),
             renewed_boot_ms: sent_boot_ms,
+            saved_boot_ms: sent_boot_ms,
             gaps,
+            doubtful: false,
             spread: rand::random::<u64>() % 64,
         }
     }
@@ -143,6 +153,7 @@ impl<T> Live<T> {
     pub fn renewed(&mut self, sent_boot_ms: u64, gaps: u64) {
         self.renewed_boot_ms = sent_boot_ms;
         self.gaps = gaps;
+        self.doubtful = false;
     }
 
     /// What of it this node may rely on without asking the store: the lock timeout less a tenth, counted from the
@@ -150,7 +161,12 @@ impl<T> Live<T> {
     pub fn local(&self, lease: &Lease, lock_timeout_ms: u64) -> Local {
         let usable = lock_timeout_ms - lock_timeout_ms / 10;
         let young = boot_ms().saturating_sub(self.renewed_boot_ms) < usable;
-        if young && lease.is_valid() && lease.epoch() == self.held.owner.epoch && lease.gaps() == self.gaps {
+        if young
+            && !self.doubtful
+            && lease.is_valid()
+            && lease.epoch() == self.held.owner.epoch
+            && lease.gaps() == self.gaps
+        {
             Local::Writable(self.held.version)
         } else {
             Local::Doubtful

@@ -1,17 +1,21 @@
 //! The timer: what changed is saved, what nobody uses is given up, and records are renewed in time.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use tokio::time::timeout;
 
 use crate::ids::ObjectKey;
 use crate::store::boot_ms;
 
 use super::super::kind::ObjectType;
-use super::{Inner, Keeper, Live, Slot};
+use super::{Inner, Keeper, Live};
 
 /// Objects that are saved at the same time.
 pub(super) const SIDE_BY_SIDE: usize = 64;
+
+/// Longest time of one round: the next one comes although a save or a callback hangs.
+const ROUND_MAX: Duration = Duration::from_secs(5);
 
 /// What the timer has to do with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,23 +33,27 @@ impl<K: ObjectType> Keeper<K> {
             return;
         }
         let now = boot_ms();
-        let due: Vec<(ObjectKey, Arc<Slot<K::Object>>)> = {
+        let due: Vec<ObjectKey> = {
             let slots = self.inner.slots();
             let due = slots.iter().filter(|(_, slot)| {
                 // Whoever is at it uses it, and the next round comes.
                 let due = slot.look(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
                 due != Due::Nothing
             });
-            due.map(|(key, slot)| (key.clone(), Arc::clone(slot))).collect()
+            due.map(|(key, _)| key.clone()).collect()
         };
         metrics::gauge!("maitred_objects_due", "kind" => self.inner.name.to_string()).set(due.len() as f64);
-        stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |(key, slot)| self.tend_one(key, slot)).await;
+        let round = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |key| self.tend_one(key));
+        if timeout(ROUND_MAX, round).await.is_err() {
+            // What runs goes on in its tasks; the next round leaves out what they are at.
+            tracing::warn!(kind = %self.inner.name, "a round of saves did not end in time");
+        }
     }
 
-    async fn tend_one(&self, key: ObjectKey, slot: Arc<Slot<K::Object>>) {
+    async fn tend_one(&self, key: ObjectKey) {
         let object = key.clone();
-        let turn = slot.turn();
-        let tended = self.run(move |inner| async move {
+        let turn = self.inner.turn(&key);
+        let tended = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
             match due {
@@ -68,8 +76,8 @@ impl<K: ObjectType> Inner<K> {
         }
         let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
         let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
-        let since = now.saturating_sub(live.renewed_boot_ms);
+        let (renewed, saved) = (now.saturating_sub(live.renewed_boot_ms), now.saturating_sub(live.saved_boot_ms));
         let changed = live.dirty || live.unsettled.is_some();
-        if (changed && since >= save_ms) || since >= renew_ms { Due::Save } else { Due::Nothing }
+        if live.doubtful || (changed && saved >= save_ms) || renewed >= renew_ms { Due::Save } else { Due::Nothing }
     }
 }
