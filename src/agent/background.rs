@@ -10,10 +10,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::error::{Class, Error, Result};
 use crate::ids::Epoch;
 use crate::node::{BeatOutcome, LeaseEvent, Membership, NodeState, roster};
+use crate::queue::LineEvent;
 use crate::store::{FeedChannel, FeedItem};
 use crate::token::{ReapOptions, TokenEvent, reap};
 
-use super::core::{AgentStatus, Core, TokenHint, membership};
+use super::core::{AgentStatus, Core, LineHint, TokenHint, membership};
+use super::lines::sweeper;
 
 /// How often ages are judged anew.
 const AGE_EVERY: Duration = Duration::from_millis(100);
@@ -36,6 +38,9 @@ pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink
     if core.hears_beats {
         channels.push((FeedChannel::Node, keys.node_events().to_string()));
     }
+    if core.hears_lines {
+        channels.push((FeedChannel::Line, keys.line_events().to_string()));
+    }
     let (feed, store, stop) = (core.feed.clone(), core.store.clone(), core.stop.clone());
     core.tasks.spawn(async move { feed.run(store, channels, feed_sink, stop).await });
     core.tasks.spawn(route(Arc::clone(core), items));
@@ -44,6 +49,7 @@ pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink
     core.tasks.spawn(reaper(Arc::clone(core)));
     core.tasks.spawn(upkeep(Arc::clone(core)));
     core.tasks.spawn(take_pushes(Arc::clone(core)));
+    core.tasks.spawn(sweeper(Arc::clone(core)));
 }
 
 /// Becomes a member, keeps the lease up, and leaves at the end.
@@ -212,6 +218,7 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
             Some(FeedItem::Gap) => {
                 core.refresh_now.notify_one();
                 hint(&core, TokenHint::Gap);
+                line_hint(&core, LineHint::Gap);
                 refresh_control(&core).await;
             }
             Some(FeedItem::Message(channel, bytes)) => match channel {
@@ -227,6 +234,11 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
                         hint(&core, TokenHint::Event(event));
                     }
                 }
+                FeedChannel::Line => {
+                    if let Some(event) = LineEvent::read(&bytes) {
+                        line_hint(&core, LineHint::Event(event));
+                    }
+                }
             },
         }
     }
@@ -235,6 +247,11 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
 fn hint(core: &Core, hint: TokenHint) {
     // No listener: a proxy has no use for it.
     let _ = core.token_events.send(hint);
+}
+
+fn line_hint(core: &Core, hint: LineHint) {
+    // No listener: no line is in use here.
+    let _ = core.line_events.send(hint);
 }
 
 async fn refresh_control(core: &Core) {

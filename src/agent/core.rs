@@ -14,17 +14,22 @@ use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
-    CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState,
+    Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord,
+    NodeState,
 };
+use crate::queue::LineEvent;
 use crate::store::{Feed, FeedItem, Store, Trust};
 use crate::token::{Book, Claimant, TokenEvent};
 
 use super::background;
 use super::config::Config;
+use super::lines::Redemptions;
 use super::live::Live;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
 const TOKEN_EVENTS: usize = 1_024;
+/// Line events that may wait for a slow listener; one that falls behind is told to look at everything again.
+const LINE_EVENTS: usize = 1_024;
 /// Longest time that handlers may still take when the node leaves.
 const HANDLERS_MAX: Duration = Duration::from_secs(2);
 /// Longest time that leaving takes.
@@ -106,6 +111,13 @@ pub(crate) struct Core {
     pub hears_beats: bool,
     pub status: watch::Sender<AgentStatus>,
     pub token_events: broadcast::Sender<TokenHint>,
+    /// What is heard of login lines and wait lines, where this node listens to them.
+    pub line_events: broadcast::Sender<LineHint>,
+    /// This node subscribes to the lines' channel. Nothing comes on it where nobody uses lines.
+    pub hears_lines: bool,
+    /// Players who came here and whose places are held until a heartbeat counts them.
+    pub arrivals: Arrivals,
+    pub redemptions: Redemptions,
     /// Where the loops live; work that a dropped future leaves behind goes there too.
     pub runtime: Handle,
     pub tasks: TaskTracker,
@@ -118,6 +130,15 @@ pub(crate) enum TokenHint {
     /// Look at this token again.
     Event(TokenEvent),
     /// Something may have been missed: look at all of them.
+    Gap,
+}
+
+/// A hint from the line channel: of login lines and of wait lines.
+#[derive(Debug, Clone)]
+pub(crate) enum LineHint {
+    /// Something happened in a line: look there.
+    Event(LineEvent),
+    /// Something may have been missed: look at all of it.
     Gap,
 }
 
@@ -354,8 +375,13 @@ impl fmt::Debug for Agent {
 
 pub(super) fn membership(core: &Core) -> Membership {
     Membership::new(core.store.clone(), core.trust.clone(), core.identity.clone(), core.lease.clone())
+        .counting(core.arrivals.clone())
 }
 
 pub(super) fn token_events() -> broadcast::Sender<TokenHint> {
     broadcast::channel(TOKEN_EVENTS).0
+}
+
+pub(super) fn line_events() -> broadcast::Sender<LineHint> {
+    broadcast::channel(LINE_EVENTS).0
 }

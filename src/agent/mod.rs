@@ -17,6 +17,7 @@
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
 //!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
+//!   Players who wait for admission to the fleet [`enter`](ProxyAgent::enter) a line.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent::routes`]: objects that nodes own and hand to each other.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
@@ -30,6 +31,7 @@ mod core;
 mod dispatch;
 mod drain;
 mod kept;
+mod lines;
 mod live;
 mod managed;
 mod managed_state;
@@ -51,6 +53,7 @@ mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
+pub use lines::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit};
 pub use managed::{Kept, Managed};
 pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};
