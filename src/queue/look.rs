@@ -14,6 +14,9 @@ use super::ticket::{Ticket, TicketText};
 /// A lane's scores begin at its number times two to this power.
 const LANE_SHIFT: u32 = 42;
 
+/// Tickets of one read.
+const LOOK_MAX: usize = 256;
+
 /// Positions up to this one are told exactly; who is beyond is told that.
 pub const POSITIONS_MAX: u64 = 10_000;
 
@@ -139,12 +142,37 @@ impl Line {
 
     /// The player's ticket, verified. One read, no script.
     pub async fn ticket_of(&self, player: &Player) -> Result<Option<Ticket>> {
-        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &[player.as_str()]).await?;
-        let text = rows.first().and_then(|row| row.get(player.as_str())).map(str::to_owned);
-        Ok(text.and_then(|text| match Ticket::read(&self.trust, &self.options.name, player, &text) {
+        let ticket = self.tickets_of(std::slice::from_ref(player)).await?.pop().flatten();
+        Ok(ticket.and_then(|ticket| match ticket {
             TicketText::Good(ticket) => Some(ticket),
             TicketText::Forged | TicketText::Strange => None,
         }))
+    }
+
+    /// The tickets of `players`, in their order, each verified. Bulk reads of 256, no script.
+    pub async fn tickets_of(&self, players: &[Player]) -> Result<Vec<Option<TicketText>>> {
+        let texts = self.ticket_texts(players).await?;
+        let read = |(player, text): (&Player, Option<String>)| {
+            text.map(|text| Ticket::read(&self.trust, &self.options.name, player, &text))
+        };
+        Ok(players.iter().zip(texts).map(read).collect())
+    }
+
+    pub(super) async fn ticket_texts(&self, players: &[Player]) -> Result<Vec<Option<String>>> {
+        let mut texts = Vec::with_capacity(players.len());
+        for batch in players.chunks(LOOK_MAX) {
+            let names: Vec<&str> = batch.iter().map(Player::as_str).collect();
+            let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &names).await?;
+            let text = |name: &&str| rows.first().and_then(|row| row.get(name)).map(str::to_owned);
+            texts.extend(names.iter().map(text));
+        }
+        Ok(texts)
+    }
+
+    /// An operator paused the line. One read, no script.
+    pub async fn is_paused(&self) -> Result<bool> {
+        let rows = self.store.fields(&[self.store.keys().gate(&self.options.name)], &["paused"]).await?;
+        Ok(rows.first().is_some_and(|row| row.get("paused") == Some("1")))
     }
 
     /// The player's admission, verified; also one that was redeemed or given up while it is readable. One read, no
