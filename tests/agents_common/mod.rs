@@ -151,6 +151,7 @@ pub async fn pending(proxy: &ProxyAgent, backend: &str, name: &str) -> PlaceAnsw
         region: None,
         deadline_ms: proxy.agent().store().clock().now_ms() + 2_000,
         earlier: Vec::new(),
+        bypass: false,
     };
     let target = format!("{backend}:{PLACES}");
     let answer = proxy.agent().post().call_json(&target, RESERVE, &request, Duration::from_secs(2)).await;
