@@ -203,7 +203,11 @@ pub async fn keys(conn: &mut MultiplexedConnection) -> Vec<String> {
 
 /// What an operator's tool works with.
 pub async fn operator(store: &TestStore) -> (Store, Trust) {
-    let url = StoreUrl::parse(&store.url()).expect("a URL");
+    operator_at(&store.url()).await
+}
+
+pub async fn operator_at(url: &str) -> (Store, Trust) {
+    let url = StoreUrl::parse(url).expect("a URL");
     (Store::open(zone(), StoreOptions::new(url)).await.expect("the store"), Trust::new(keyring()))
 }
 
