@@ -15,6 +15,7 @@ use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
+use super::lines::Desk;
 use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 use super::share::share;
@@ -173,6 +174,7 @@ pub struct ProxyAgent {
     agent: Agent,
     proxy: Arc<Proxy>,
     placement: Placement,
+    desk: Arc<Desk>,
 }
 
 impl ProxyAgent {
@@ -194,7 +196,12 @@ impl ProxyAgent {
         core.tasks.spawn(share(Arc::clone(&proxy)));
         core.tasks.spawn(watch(Arc::clone(&proxy)));
         let placement = Placement::new(agent.core());
-        Self { agent, proxy, placement }
+        let desk = Desk::start(agent.core());
+        Self { agent, proxy, placement, desk }
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     pub(super) fn shared(&self) -> &Arc<Proxy> {

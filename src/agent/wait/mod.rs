@@ -14,7 +14,7 @@
 //! - `slot`: one such request on its proxy. `waits`: all of them. `enter`, `decide`, `watch`: how it gets into the line, what
 //!   becomes of it, and the loop that looks.
 //! - `serve`: the backend's loop. `awaited`: whom a fresh request must not overtake.
-//! - `upkeep`: places of dead proxies, lines of removed servers.
+//! - `upkeep`: lines of removed servers.
 //!
 //! Invariants: a place is given for one ticket, and goes home only when it is certain that no token stands for it; whoever
 //! finds out what became of a ticket reads the ticket before the token; a player whose turn came to nothing stands in front
@@ -44,7 +44,7 @@ use crate::queue::LineOptions;
 use super::config::WaitConfig;
 
 /// What the operations of the wait line `name` are told.
-fn options(name: LineName, config: &WaitConfig) -> LineOptions {
+pub(super) fn options(name: LineName, config: &WaitConfig) -> LineOptions {
     LineOptions {
         max_waiting: u64::try_from(config.max_waiting).unwrap_or(u64::MAX),
         reconnect_grace_ms: config.reconnect_grace_ms,

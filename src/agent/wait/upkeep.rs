@@ -1,4 +1,4 @@
-//! The upkeep of wait lines. Any number of nodes may be at it.
+//! The end of the lines of removed servers. Any number of nodes may see to it.
 
 use crate::error::Result;
 use crate::ids::{LineName, NodeId};
@@ -8,23 +8,10 @@ use crate::queue::{Line, lines};
 use super::super::core::Core;
 use super::options;
 
-fn line(core: &Core, name: LineName) -> Result<Line> {
-    let options = options(name, &core.config().wait);
-    Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)
-}
-
-/// Places of dead proxies and ended graces in all wait lines; the lines of servers that are removed end.
+/// The lines of servers that are removed end.
 pub(in crate::agent) async fn upkeep(core: &Core) -> Result<()> {
     for name in lines(&core.store).await? {
-        let server = name.as_str().strip_prefix("wait.").map(NodeId::new);
-        if server.is_none() && name != LineName::wait() {
-            continue;
-        }
-        let report = line(core, name.clone())?.sweep().await?;
-        if report.away + report.out + report.healed > 0 {
-            tracing::info!(line = %name, ?report, "swept a wait line");
-        }
-        if let Some(Ok(server)) = server {
+        if let Some(Ok(server)) = name.as_str().strip_prefix("wait.").map(NodeId::new) {
             end_if_removed(core, &server).await?;
         }
     }
@@ -35,7 +22,9 @@ pub(in crate::agent) async fn upkeep(core: &Core) -> Result<()> {
 pub(super) async fn end_if_removed(core: &Core, server: &NodeId) -> Result<()> {
     let rosters = roster::rosters(&core.store).await?;
     let listed: Vec<NodeId> = rosters.into_iter().flat_map(|(_, ids)| ids).map(|(id, _)| id).collect();
-    let report = line(core, LineName::wait_for(server))?.end_if_removed(server, &listed).await?;
+    let options = options(LineName::wait_for(server), &core.config().wait);
+    let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)?;
+    let report = line.end_if_removed(server, &listed).await?;
     if report.out > 0 {
         tracing::info!(%server, players = report.out, "the server is removed, and the line for it has ended");
     }
