@@ -47,6 +47,15 @@ fn sto_4_queue_enter() {
     twin.seed(["HSET", &key("pass:login:bob"), "void", "1"]);
     let back = Guest { server: "", ..again }.enter().run(&mut twin);
     assert_eq!((back[0].as_str(), &back[1]), ("WAITING", &admitted[2]));
+
+    // QUE-9: whose turn had come without a place at the end of it stands in front again, and never where nobody stood.
+    let seq = |answer: &[String]| answer[1].parse::<u64>().unwrap();
+    let before = seq(&Guest::new("eve", now).enter().run(&mut twin));
+    twin.seed(["DEL", &key("tickets:login"), &key("line:login"), &key("gate:login")]);
+    let again = Guest { kept: Box::leak(before.to_string().into_boxed_str()), ..Guest::new("eve", now) };
+    assert_eq!(seq(&again.enter().run(&mut twin)), before);
+    let ahead = Guest { kept: "9000000000000", ..Guest::new("frank", now) };
+    assert_ne!(seq(&ahead.enter().run(&mut twin)), 9_000_000_000_000);
     twin.covered(&scripts::QUEUE_ENTER);
 }
 

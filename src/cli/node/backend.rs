@@ -38,6 +38,7 @@ impl Duty {
             Line::Places { id, count, region } => match self.inventory.set(region, count) {
                 Ok(()) => {
                     if let Some(backend) = self.managed.agent() {
+                        backend.restocked();
                         backend.agent().beat_now();
                     }
                     json!({ "id": id, "outcome": "ok", "free": self.inventory.free() })

@@ -28,6 +28,9 @@ pub(super) enum Line {
         /// False for a player without the right to be placed.
         #[serde(default = "yes")]
         may_be_placed: bool,
+        /// With the right to pass by those who wait.
+        #[serde(default)]
+        bypass: bool,
     },
     /// A proxy: the player went away; `request` is the dispatch's id.
     Cancel {
@@ -35,6 +38,9 @@ pub(super) enum Line {
         id: Option<String>,
         player: Player,
         request: String,
+        /// Only the connection dropped: a place in a wait line is kept for the grace.
+        #[serde(default)]
+        dropped: bool,
     },
     /// A proxy: the player could not be moved; `request` is the dispatch's id.
     Release {

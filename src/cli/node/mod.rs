@@ -177,18 +177,17 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 
     let routes = options.router;
     let source = source(context, id, role.clone(), options.addr);
+    let (outputs, tasks) = (Outputs::default(), TaskTracker::new());
     let duty = Arc::new(match role.as_str() {
         "proxy" if routes => Duty::Router(router::Duty::start(source)),
         "backend" => Duty::Backend(backend::Duty::start(source)),
-        "proxy" => Duty::Proxy(proxy::Duty::start(source, false)),
-        "lobby" => Duty::Proxy(proxy::Duty::start(source, true)),
+        "proxy" => Duty::Proxy(proxy::Duty::start(source, false, outputs.clone(), tasks.clone())),
+        "lobby" => Duty::Proxy(proxy::Duty::start(source, true, outputs.clone(), tasks.clone())),
         _ => Duty::Other(Managed::start(source, |setup| setup.node(LoadSample::default))),
     });
     // Whoever starts a process with a config that cannot work wants to hear it from its exit.
     duty.reload().await?;
     let stop = CancellationToken::new();
-    let tasks = TaskTracker::new();
-    let outputs = Outputs::default();
     let stdout = outputs.add(tokio::io::stdout(), &tasks);
     let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), listen, stop.clone()));
