@@ -1,0 +1,44 @@
+//! Things that have to hold, and how they are shown.
+
+use crate::cli::view::{Grid, Tone};
+
+/// One thing that has to hold.
+pub(super) struct Check {
+    pub what: &'static str,
+    pub counted: String,
+    pub wanted: String,
+    pub ok: bool,
+}
+
+pub(super) fn equal(what: &'static str, counted: u64, wanted: u64) -> Check {
+    Check { what, counted: counted.to_string(), wanted: wanted.to_string(), ok: counted == wanted }
+}
+
+pub(super) fn least(what: &'static str, counted: u64, wanted: u64) -> Check {
+    Check { what, counted: counted.to_string(), wanted: format!("at least {wanted}"), ok: counted >= wanted }
+}
+
+pub(super) fn most(what: &'static str, counted: u64, wanted: u64) -> Check {
+    Check { what, counted: counted.to_string(), wanted: format!("at most {wanted}"), ok: counted <= wanted }
+}
+
+/// The table for people.
+pub(super) fn print(checks: &[Check]) {
+    let mut grid = Grid::new(&["invariant", "counted", "wanted", "ok"]);
+    for check in checks {
+        let (word, tone) = if check.ok { ("yes", Tone::Good) } else { ("NO", Tone::Bad) };
+        grid.row([
+            (check.what.to_owned(), Tone::Plain),
+            (check.counted.clone(), if check.ok { Tone::Plain } else { Tone::Bad }),
+            (check.wanted.clone(), Tone::Dim),
+            (word.to_owned(), tone),
+        ]);
+    }
+    grid.print();
+}
+
+/// What does not hold, one line each.
+pub(super) fn failures(checks: &[Check]) -> impl Iterator<Item = String> {
+    let failed = checks.iter().filter(|check| !check.ok);
+    failed.map(|check| format!("{}: {}, wanted {}", check.what, check.counted, check.wanted))
+}
