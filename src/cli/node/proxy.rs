@@ -11,6 +11,7 @@ use crate::token::{CancelOutcome, ReleaseOutcome};
 
 use super::backend::{absent, set_load, status};
 use super::line::{Line, error};
+use super::queue::Queue;
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
 const REMEMBERED: usize = 16_384;
@@ -20,6 +21,7 @@ pub(super) struct Duty {
     managed: Managed<ProxyAgent>,
     load: Arc<Mutex<LoadSample>>,
     recent: Mutex<Recent>,
+    queue: Queue,
 }
 
 /// The requests and transfers behind the ids that clients gave their dispatches.
@@ -58,7 +60,7 @@ impl Drop for Running<'_> {
 }
 
 impl Duty {
-    pub fn start(source: ConfigSource, is_lobby: bool) -> Self {
+    pub fn start(source: ConfigSource, is_lobby: bool, queue: Queue) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
         let managed = Managed::start(source, move |setup| {
@@ -66,7 +68,7 @@ impl Duty {
             let sample = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if is_lobby { setup.lobby(sample) } else { setup.proxy(sample) }
         });
-        Self { managed, load, recent: Mutex::default() }
+        Self { managed, load, recent: Mutex::default(), queue }
     }
 
     pub fn managed(&self) -> &Managed<ProxyAgent> {
@@ -100,7 +102,7 @@ impl Duty {
                 Err(why) => error(id.as_deref(), &why),
             },
             Line::Status { id } => status(proxy.agent(), id.as_deref()),
-            other => other.not_here("a proxy"),
+            other => self.queue.answer(&proxy, other).await,
         }
     }
 
