@@ -63,7 +63,13 @@ pub(super) struct Member {
 
 impl Member {
     /// Starts the process; `port` only makes its address differ, nobody listens there.
-    pub fn spawn(launch: &Launch<'_>, id: &str, role: &str, port: u16, ears: Arc<dyn Hears>) -> Result<Arc<Self>, Failure> {
+    pub fn spawn(
+        launch: &Launch<'_>,
+        id: &str,
+        role: &str,
+        port: u16,
+        ears: Arc<dyn Hears>,
+    ) -> Result<Arc<Self>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::io(&format!("starting {id}"), error);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let log = launch.dir.join(format!("{id}.log"));

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::stage::claimant;
 use super::tally::{Counts, Landing};
-use super::verdict::{self, Check, equal, least};
+use super::verdict::{self, Check, Proof, equal, least};
 use crate::cli::view::line;
 use crate::store::ServerInfo;
 use crate::token::{TokenRow, TokenState};
@@ -185,21 +185,6 @@ impl Evidence {
         ]
     }
 
-    /// The table for people. True where everything holds.
-    pub fn print(&self) -> bool {
-        let checks = self.checks();
-        verdict::print(&checks);
-        self.details();
-        for odd in &self.counts.odd_lines {
-            line(&format!("odd: {odd}"));
-        }
-        let ok = checks.iter().all(|check| check.ok);
-        let verdict = if ok { "Everything holds" } else { "NOT everything holds" };
-        let seconds = self.elapsed.as_secs_f64();
-        line(&format!("{verdict}, in {seconds:.1} s on {} {}.", self.info.name, self.info.version));
-        ok
-    }
-
     /// What stands behind the numbers.
     fn details(&self) {
         let (sum, ends) = (self.summary(false), self.ends());
@@ -222,15 +207,31 @@ impl Evidence {
             if refused.is_empty() { "nobody".to_owned() } else { refused.join(", ") },
         ));
     }
+}
 
-    /// The same for programs.
-    pub fn for_programs(&self) -> (bool, Summary) {
+impl Proof for Evidence {
+    type Summary = Summary;
+
+    fn print(&self) -> bool {
+        let checks = self.checks();
+        verdict::print(&checks);
+        self.details();
+        for odd in &self.counts.odd_lines {
+            line(&format!("odd: {odd}"));
+        }
+        let ok = checks.iter().all(|check| check.ok);
+        let verdict = if ok { "Everything holds" } else { "NOT everything holds" };
+        let seconds = self.elapsed.as_secs_f64();
+        line(&format!("{verdict}, in {seconds:.1} s on {} {}.", self.info.name, self.info.version));
+        ok
+    }
+
+    fn for_programs(&self) -> (bool, Summary) {
         let ok = self.checks().iter().all(|check| check.ok);
         (ok, self.summary(ok))
     }
 
-    /// What does not hold, one line each.
-    pub fn failures(&self) -> Vec<String> {
+    fn failures(&self) -> Vec<String> {
         let checks = self.checks();
         let lines = verdict::failures(&checks);
         lines.chain(self.counts.odd_lines.iter().map(|odd| format!("odd: {odd}"))).collect()

@@ -1,6 +1,23 @@
 //! Things that have to hold, and how they are shown.
 
+use serde::Serialize;
+
 use crate::cli::view::{Grid, Tone};
+
+/// What a run leaves behind, held against what is promised.
+pub(super) trait Proof {
+    /// The result for programs.
+    type Summary: Serialize;
+
+    /// Shows it to people. True where everything holds.
+    fn print(&self) -> bool;
+
+    /// Whether everything holds, and the result for programs.
+    fn for_programs(&self) -> (bool, Self::Summary);
+
+    /// What does not hold, one line each.
+    fn failures(&self) -> Vec<String>;
+}
 
 /// One thing that has to hold.
 pub(super) struct Check {

@@ -28,6 +28,8 @@ pub(super) struct Stood {
     pub from_us: u64,
     /// When the player began to go away by themselves.
     pub until_us: Option<u64>,
+    /// When the goodbye had been answered.
+    pub gone_us: Option<u64>,
 }
 
 /// One admission, as the player heard of it.
@@ -99,6 +101,24 @@ impl History {
         all.into_values().collect()
     }
 
+    /// The admissions of a player that were not undone by a goodbye that crossed them.
+    fn counted(&self, player: &str) -> Vec<&Entry> {
+        let undone = |entry: &Entry| {
+            self.stories.get(player).is_some_and(|story| {
+                let heard = story.heard.iter().any(|heard| heard.entry.serial == entry.serial);
+                !heard && story.stood.iter().any(|stood| stood.gone_us.is_some_and(|gone_us| entry.serial <= gone_us))
+            })
+        };
+        self.entries(player).into_iter().filter(|entry| !undone(entry)).collect()
+    }
+
+    /// How often the channel told of an admission of the player that was not undone by a goodbye.
+    fn told_of(&self, player: &str) -> u64 {
+        let undone = self.entries(player).len().saturating_sub(self.counted(player).len());
+        let told = self.told.get(player).copied().unwrap_or(0);
+        told.saturating_sub(u64::try_from(undone).unwrap_or(u64::MAX))
+    }
+
     /// All admissions by serial.
     pub fn admissions(&self) -> Vec<Admission> {
         let of = |player: &String| {
@@ -126,7 +146,7 @@ impl History {
         let mut stands = Vec::new();
         for (player, story) in &self.stories {
             let Some(seq) = self.place(player) else { continue };
-            let entries = self.entries(player);
+            let entries = self.counted(player);
             for stood in &story.stood {
                 let mut until_us = stood.until_us.unwrap_or(u64::MAX);
                 if let Some(entry) = entries.get(stood.after) {
@@ -162,9 +182,9 @@ impl History {
                 let expires_us = entry.serial.saturating_add(self.arrive_us);
                 let Some(heard) = story.heard.iter().find(|heard| heard.entry.serial == entry.serial) else {
                     // Nobody came for it: it was given back with the goodbye, or ran out.
-                    let goodbye_us = story.stood.last().and_then(|stood| stood.until_us);
-                    let quit_us = goodbye_us.filter(|_| story.end == End::Quit).unwrap_or(expires_us);
-                    hold(entry.serial, quit_us.min(expires_us));
+                    let goodbye = |stood: &&Stood| stood.gone_us.is_some_and(|gone_us| entry.serial <= gone_us);
+                    let goodbye_us = story.stood.iter().find(goodbye).and_then(|stood| stood.until_us);
+                    hold(entry.serial, goodbye_us.unwrap_or(expires_us).min(expires_us));
                     continue;
                 };
                 let freed_us = heard.freed_us.unwrap_or(u64::MAX);
@@ -184,9 +204,8 @@ impl History {
     /// Players who were let in more often than they were put back for, or came in twice.
     pub fn twice(&self) -> Vec<String> {
         let once = |(player, story): &(&String, &Story)| {
-            let told = self.told.get(*player).copied().unwrap_or(0);
-            let entries = u64::try_from(self.entries(player).len()).unwrap_or(u64::MAX);
-            told.max(entries) > story.back.saturating_add(1) || story.redeemed > 1
+            let entries = u64::try_from(self.counted(player).len()).unwrap_or(u64::MAX);
+            self.told_of(player).max(entries) > story.back.saturating_add(1) || story.redeemed > 1
         };
         self.stories.iter().filter(once).map(|(player, _)| player.clone()).collect()
     }
@@ -213,9 +232,8 @@ impl History {
     /// Admissions that the channel told of and that did not reach their player, though they stayed.
     pub fn unheard(&self) -> u64 {
         let missed = |(player, story): (&String, &Story)| {
-            let told = self.told.get(player).copied().unwrap_or(0);
             let heard = u64::try_from(story.heard.len()).unwrap_or(u64::MAX);
-            if story.end == End::Done { told.abs_diff(heard) } else { 0 }
+            if story.end == End::Done { self.told_of(player).abs_diff(heard) } else { 0 }
         };
         self.stories.iter().map(missed).sum()
     }
@@ -244,7 +262,7 @@ mod tests {
     }
 
     fn stood(after: usize, from_us: u64, until_us: Option<u64>) -> Stood {
-        Stood { node: "p1".to_owned(), after, from_us, until_us }
+        Stood { node: "p1".to_owned(), after, from_us, until_us, gone_us: until_us.map(|until_us| until_us + 9) }
     }
 
     fn story(asked_us: u64, stood: Vec<Stood>, heard: Vec<Heard>) -> Story {
@@ -360,5 +378,10 @@ mod tests {
             holds.iter().filter(|hold| hold.player == name).map(|hold| (hold.from_us, hold.until_us)).collect()
         };
         assert_eq!((of("dan"), of("ann")), (vec![(5_000, 6_000)], vec![(100, 1_100), (4_000, 9_000)]));
+        // A goodbye that crossed an admission frees its place, and the admission is not held against the player.
+        late.seen.insert("dan".to_owned(), vec![entry(80, 4), entry(6_000, 4)]);
+        late.told.insert("dan".to_owned(), 2);
+        assert_eq!(late.holds().iter().find(|hold| hold.player == "dan").map(|hold| hold.until_us), Some(90));
+        assert_eq!(late.twice(), Vec::<String>::new());
     }
 }
