@@ -102,7 +102,8 @@ impl Duty {
                 Err(why) => error(id.as_deref(), &why),
             },
             Line::Status { id } => status(proxy.agent(), id.as_deref()),
-            other => self.queue.answer(&proxy, other).await,
+            // The future of everything that a line can lead to would be too deep for the compiler in one piece.
+            other => Box::pin(self.queue.answer(&proxy, other)).await,
         }
     }
 
