@@ -89,8 +89,8 @@ pub(super) struct Walk {
 impl Walk {
     pub fn new(world: &Arc<World>, guest: Guest) -> Option<Self> {
         let mail = world.ears.mail(&guest.name)?;
-        let leaves_at = Instant::now() + world.length.mul_f64(rand::rng().random_range(0.1..0.8));
-        Some(Self { world: Arc::clone(world), guest, story: Story::default(), mail, session: Value::Null, leaves_at })
+        let (world, story) = (Arc::clone(world), Story::default());
+        Some(Self { world, guest, story, mail, session: Value::Null, leaves_at: Instant::now() })
     }
 
     /// From the first entry until the player is gone for good, or the run is over.
@@ -147,6 +147,8 @@ impl Walk {
         if matches!(outcome, "waiting" | "admitted") && self.story.told_us.is_none() {
             self.story.told_us = Some(told_us);
             self.story.estimate_ms = if outcome == "admitted" { Some(0) } else { answer["estimate_ms"].as_u64() };
+            let wait = self.story.estimate_ms.map_or(self.world.length, Duration::from_millis);
+            self.leaves_at += wait.mul_f64(rand::rng().random_range(0.1..0.8));
             self.world.count(&self.world.entered);
         }
         match outcome {

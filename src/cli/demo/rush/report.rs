@@ -240,7 +240,7 @@ impl Proof for Evidence {
         let peaks: Vec<String> =
             found.peaks.iter().map(|(id, peak)| format!("{id} {} of {}", peak.used, peak.places)).collect();
         line(&format!(
-            "Places: at most {} used; {} of {} looks found a full backend.",
+            "Places: at most {} used; {} of {} looks found a backend with nothing to give.",
             peaks.join(", "),
             sum.looks_full,
             sum.looks

@@ -13,7 +13,7 @@ const LENGTH_MIN_MS: u64 = 5_000;
 /// What each player adds to that, in µs.
 const LENGTH_EACH_US: u64 = 1_500;
 /// How long a place is away for one player: inside, and counted twice until a beat has named the arrival, in ms.
-const PLACE_TAKEN_MS: u64 = 5_400;
+const PLACE_TAKEN_MS: u64 = 4_800;
 /// How the places are spread over the backends.
 const SHARES: [u64; 3] = [2, 3, 4];
 
