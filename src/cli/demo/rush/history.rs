@@ -147,10 +147,18 @@ impl History {
         for (player, story) in &self.stories {
             let Some(seq) = self.place(player) else { continue };
             let entries = self.counted(player);
+            let undone = self.entries(player).into_iter().filter(|entry| !entries.contains(entry));
+            let undone: Vec<u64> = undone.map(|entry| entry.serial).collect();
+            let mut before_us = 0;
             for stood in &story.stood {
                 let mut until_us = stood.until_us.unwrap_or(u64::MAX);
                 if let Some(entry) = entries.get(stood.after) {
                     until_us = until_us.min(entry.serial);
+                }
+                if let Some(gone_us) = stood.gone_us {
+                    let crossed = undone.iter().filter(|serial| (before_us..=gone_us).contains(*serial));
+                    until_us = crossed.fold(until_us, |until_us, serial| until_us.min(*serial));
+                    before_us = gone_us;
                 }
                 for cut in self.cuts.iter().filter(|cut| cut.node == stood.node && cut.at_us > stood.from_us) {
                     until_us = until_us.min(cut.at_us);
@@ -383,5 +391,7 @@ mod tests {
         late.told.insert("dan".to_owned(), 2);
         assert_eq!(late.holds().iter().find(|hold| hold.player == "dan").map(|hold| hold.until_us), Some(90));
         assert_eq!(late.twice(), Vec::<String>::new());
+        let stands = late.stands(|_| 0);
+        assert_eq!(stands.iter().find(|stand| stand.player == "dan").map(|stand| stand.until_us), Some(80));
     }
 }
