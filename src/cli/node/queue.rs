@@ -2,6 +2,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,6 +15,10 @@ use super::session::Outputs;
 
 /// Admissions that are remembered until a client says what became of them.
 const REMEMBERED: usize = 65_536;
+
+/// Calls of lines that are under way at the store at once. Thousands of players at the same moment must not stand before
+/// this node's heartbeat, nor time out behind each other and be asked again.
+const UNDER_WAY_MAX: usize = 128;
 
 /// What was last told of a player in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +55,7 @@ pub(super) struct Queue {
     tasks: TaskTracker,
     stop: CancellationToken,
     known: Arc<Mutex<Visits>>,
+    room: Semaphore,
 }
 
 /// A line of a client's that is about a player in a login line.
@@ -72,11 +78,13 @@ impl About {
 impl Queue {
     /// `tasks` own those that tell of visits, until `stop`.
     pub fn new(outputs: Outputs, tasks: TaskTracker, stop: CancellationToken) -> Self {
-        Self { outputs, tasks, stop, known: Arc::default() }
+        Self { outputs, tasks, stop, known: Arc::default(), room: Semaphore::new(UNDER_WAY_MAX) }
     }
 
     /// Answers the ops of login lines; those of others have their answers elsewhere.
     pub async fn answer(&self, proxy: &ProxyAgent, line: Line) -> Value {
+        // In the order of the lines; it is never closed.
+        let _place = self.room.acquire().await;
         match line {
             Line::Enter { id, player, line, lane, attributes } => {
                 let about = About { id: Some(id), line, player };
