@@ -52,6 +52,7 @@ pub(super) async fn supervise(desk: Arc<Desk>) {
 /// Admits one line's players until it is taken out of the config.
 async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
     let mut admits = desk.admits();
+    let mut memberships = desk.core.status.subscribe();
     let mut present: Option<(Arc<Room>, Admitter)> = None;
     let mut idle = 0;
     loop {
@@ -85,7 +86,7 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             }
             Err(error) => {
                 tracing::debug!(line = %name, %error, "admitted nobody; the next tick tries again");
-                (tick, Wakes::Tick)
+                (tick, Wakes::Event)
             }
         };
         if !pause.is_zero() {
@@ -93,6 +94,8 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             let woken = rest(&desk, admitter, &name, &mut hints, until, wakes);
             tokio::select! {
                 () = desk.core.stop.cancelled() => return,
+                // Who becomes a member can admit from now on.
+                changed = memberships.changed() => if changed.is_err() { return },
                 flow = woken => if flow.is_break() { return },
             }
         }

@@ -190,13 +190,13 @@ impl Desk {
         }
         let names: Vec<Player> = without.iter().map(|(player, _)| player.clone()).collect();
         let passes = line.passes_of(&names).await?;
+        let mut gone = Vec::new();
         for ((player, session), pass) in without.into_iter().zip(passes) {
             match pass {
                 Ok(Some(row)) if self.lets_in(&row, &session) => self.deliver(&session, row).await,
                 Ok(row) => {
                     let is_others = row.is_some_and(|row| row.session.is_some_and(|other| other != session));
-                    let why = if is_others { OutReason::Elsewhere } else { OutReason::Gone };
-                    self.visits().out(&(line.name().clone(), player), &session, why);
+                    gone.push((player, session, if is_others { OutReason::Elsewhere } else { OutReason::Gone }));
                 }
                 // Nobody acts on what does not verify; the player enters again, which puts it right.
                 Err(error) if error.class() == Class::Trust => {
@@ -205,12 +205,24 @@ impl Desk {
                 Err(error) => return Err(error),
             }
         }
+        // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
+        if !gone.is_empty() && self.stands(&me).await? {
+            for (player, session, why) in gone {
+                self.visits().out(&(line.name().clone(), player), &session, why);
+            }
+        }
         if again.is_empty() {
             return Ok(());
         }
         let pending = self.visits().pending(line.name());
         let pending = pending.into_iter().filter(|pending| again.contains(&pending.player)).collect();
         self.enter_again(room, &me, pending).await
+    }
+
+    /// True where the store has this node's row.
+    async fn stands(&self, me: &Claimant) -> Result<bool> {
+        let store = &self.core.store;
+        Ok(store.row(store.keys().node(&me.id)).await?.number("epoch") == Some(me.epoch.0))
     }
 
     /// Enters players again who wait here, the foremost first, each under the session of the visit.
