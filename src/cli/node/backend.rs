@@ -8,6 +8,7 @@ use crate::node::LoadSample;
 
 use super::inventory::Counted;
 use super::line::{Line, error};
+use super::member::redeem_pass;
 
 /// A backend behind JSON lines, with an inventory of plain numbers that outlives its agents.
 pub(super) struct Duty {
@@ -45,7 +46,11 @@ impl Duty {
                 }
                 Err(problem) => json!({ "id": id, "outcome": "error", "error": problem }),
             },
-            Line::Redeem { id, player } => self.redeem(&id, &player).await,
+            Line::Redeem { id, player, pass: None } => self.redeem(&id, &player).await,
+            Line::Redeem { id, player, pass: Some(pass) } => {
+                let Some(backend) = self.managed.agent() else { return absent(Some(&id), &self.managed) };
+                redeem_pass(backend.agent(), &id, &player, &pass, &self.load).await
+            }
             Line::Load { id, players, soft_cap, load } => {
                 set_load(&self.load, players, soft_cap, *load);
                 json!({ "id": id, "outcome": "ok" })

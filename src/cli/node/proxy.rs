@@ -13,6 +13,7 @@ use crate::token::{CancelOutcome, ReleaseOutcome};
 
 use super::backend::{absent, set_load, status};
 use super::line::{Line, error};
+use super::queue::Queue;
 use super::session::Outputs;
 
 /// Dispatches whose ids are remembered for `cancel` and `release`.
@@ -26,6 +27,7 @@ pub(super) struct Duty {
     /// Where the ends of requests that wait are told.
     outputs: Outputs,
     tasks: TaskTracker,
+    queue: Queue,
 }
 
 /// What is remembered of recent dispatches; clones are one.
@@ -84,7 +86,7 @@ impl Drop for Running {
 }
 
 impl Duty {
-    pub fn start(source: ConfigSource, is_lobby: bool, outputs: Outputs, tasks: TaskTracker) -> Self {
+    pub fn start(source: ConfigSource, is_lobby: bool, outputs: Outputs, tasks: TaskTracker, queue: Queue) -> Self {
         let load = Arc::new(Mutex::new(LoadSample::default()));
         let sample = Arc::clone(&load);
         let managed = Managed::start(source, move |setup| {
@@ -92,7 +94,7 @@ impl Duty {
             let sample = move || sample.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if is_lobby { setup.lobby(sample) } else { setup.proxy(sample) }
         });
-        Self { managed, load, recent: Known::default(), outputs, tasks }
+        Self { managed, load, recent: Known::default(), outputs, tasks, queue }
     }
 
     pub fn managed(&self) -> &Managed<ProxyAgent> {
@@ -131,7 +133,8 @@ impl Duty {
                 Err(why) => error(id.as_deref(), &why),
             },
             Line::Status { id } => status(proxy.agent(), id.as_deref()),
-            other => other.not_here("a proxy"),
+            // The future of everything that a line can lead to would be too deep for the compiler in one piece.
+            other => Box::pin(self.queue.answer(&proxy, other)).await,
         }
     }
 
