@@ -10,10 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::error::{Class, Error, Result};
 use crate::ids::Epoch;
 use crate::node::{BeatOutcome, LeaseEvent, Membership, NodeState, roster};
+use crate::queue::LineEvent;
 use crate::store::{FeedChannel, FeedItem};
 use crate::token::{ReapOptions, TokenEvent, reap};
 
-use super::core::{AgentStatus, Core, TokenHint, membership};
+use super::core::{AgentStatus, Core, LineHint, TokenHint, membership};
 
 /// How often ages are judged anew.
 const AGE_EVERY: Duration = Duration::from_millis(100);
@@ -35,6 +36,9 @@ pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink
     ];
     if core.hears_beats {
         channels.push((FeedChannel::Node, keys.node_events().to_string()));
+    }
+    if core.hears_lines {
+        channels.push((FeedChannel::Line, keys.line_events().to_string()));
     }
     let (feed, store, stop) = (core.feed.clone(), core.store.clone(), core.stop.clone());
     core.tasks.spawn(async move { feed.run(store, channels, feed_sink, stop).await });
@@ -212,6 +216,7 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
             Some(FeedItem::Gap) => {
                 core.refresh_now.notify_one();
                 hint(&core, TokenHint::Gap);
+                line_hint(&core, LineHint::Gap);
                 refresh_control(&core).await;
             }
             Some(FeedItem::Message(channel, bytes)) => match channel {
@@ -227,6 +232,11 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
                         hint(&core, TokenHint::Event(event));
                     }
                 }
+                FeedChannel::Line => {
+                    if let Some(event) = LineEvent::read(&bytes) {
+                        line_hint(&core, LineHint::Event(event));
+                    }
+                }
             },
         }
     }
@@ -235,6 +245,11 @@ async fn route(core: Arc<Core>, mut items: mpsc::Receiver<FeedItem>) {
 fn hint(core: &Core, hint: TokenHint) {
     // No listener: a proxy has no use for it.
     let _ = core.token_events.send(hint);
+}
+
+fn line_hint(core: &Core, hint: LineHint) {
+    // No listener: no line is in use here.
+    let _ = core.line_events.send(hint);
 }
 
 async fn refresh_control(core: &Core) {

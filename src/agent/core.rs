@@ -16,6 +16,7 @@ use crate::message::{Inbox, Post, Services};
 use crate::node::{
     CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState,
 };
+use crate::queue::LineEvent;
 use crate::store::{Feed, FeedItem, Store, Trust};
 use crate::token::{Book, Claimant, TokenEvent};
 
@@ -25,6 +26,8 @@ use super::live::Live;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
 const TOKEN_EVENTS: usize = 1_024;
+/// Line events that may wait for a slow listener; one that falls behind is told to look at everything again.
+const LINE_EVENTS: usize = 1_024;
 /// Longest time that handlers may still take when the node leaves.
 const HANDLERS_MAX: Duration = Duration::from_secs(2);
 /// Longest time that leaving takes.
@@ -106,6 +109,10 @@ pub(crate) struct Core {
     pub hears_beats: bool,
     pub status: watch::Sender<AgentStatus>,
     pub token_events: broadcast::Sender<TokenHint>,
+    /// What is heard of login lines and wait lines, where this node listens to them.
+    pub line_events: broadcast::Sender<LineHint>,
+    /// This node subscribes to the lines' channel. Nothing comes on it where nobody uses lines.
+    pub hears_lines: bool,
     /// Where the loops live; work that a dropped future leaves behind goes there too.
     pub runtime: Handle,
     pub tasks: TaskTracker,
@@ -118,6 +125,15 @@ pub(crate) enum TokenHint {
     /// Look at this token again.
     Event(TokenEvent),
     /// Something may have been missed: look at all of them.
+    Gap,
+}
+
+/// A hint from the line channel: of login lines and of wait lines.
+#[derive(Debug, Clone)]
+pub(crate) enum LineHint {
+    /// Something happened in a line: look there.
+    Event(LineEvent),
+    /// Something may have been missed: look at all of it.
     Gap,
 }
 
@@ -358,4 +374,8 @@ pub(super) fn membership(core: &Core) -> Membership {
 
 pub(super) fn token_events() -> broadcast::Sender<TokenHint> {
     broadcast::channel(TOKEN_EVENTS).0
+}
+
+pub(super) fn line_events() -> broadcast::Sender<LineHint> {
+    broadcast::channel(LINE_EVENTS).0
 }

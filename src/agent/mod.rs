@@ -30,6 +30,7 @@ mod core;
 mod dispatch;
 mod drain;
 mod kept;
+mod lines;
 mod live;
 mod managed;
 mod managed_state;
@@ -51,6 +52,7 @@ mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
 pub use core::{Agent, AgentStatus, LoadSource};
+pub use lines::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit};
 pub use managed::{Kept, Managed};
 pub use managed_state::{ManagedState, Reloaded};
 pub use proxy::{Mover, ProxyAgent};

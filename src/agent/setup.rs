@@ -17,7 +17,7 @@ use crate::token::{Book, BookOptions};
 
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
-use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, token_events};
+use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, line_events, token_events};
 use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
@@ -200,6 +200,8 @@ impl Setup {
             hears_beats,
             status,
             token_events: token_events(),
+            line_events: line_events(),
+            hears_lines: hears_beats,
             runtime,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

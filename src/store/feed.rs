@@ -27,6 +27,8 @@ pub enum FeedChannel {
     Node,
     /// `events:token`
     Token,
+    /// `events:line`
+    Line,
     /// `events:control`
     Control,
     /// `inbox:<this node>`

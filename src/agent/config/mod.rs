@@ -12,8 +12,9 @@
 //!
 //! | sections | a reload of the file | a push through the store ([`Push`]) |
 //! |---|---|---|
-//! | `dispatch`, `triggers`, `texts` | at once, for requests that begin later | goes before the file, key by key |
-//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages` | the agent leaves and starts anew | refused: they stay with each host |
+//! | `dispatch`, `triggers`, `texts`, `limits`, `initialRouting`, `routing`, `selector` | at once, for requests that begin later | goes before the file, key by key |
+//! | `lines` | at once; who waits keeps the place | goes before the file, key by key of each line |
+//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages`, `peers` | the agent leaves and starts anew | refused: they stay with each host |
 //!
 //! The table in `sections` decides.
 //!
@@ -39,6 +40,7 @@
 mod check;
 mod initial_routing;
 mod limits;
+mod lines;
 mod load;
 mod model;
 mod peers;
@@ -53,6 +55,7 @@ mod walk;
 mod yaml;
 
 pub use initial_routing::InitialRoutingConfig;
+pub use lines::LineConfig;
 pub(crate) use load::Stated;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::initial_routing::InitialRoutingConfig;
+use super::lines::LineConfig;
 use super::selector::SelectorConfig;
 use super::url::SecretUrl;
-use crate::ids::{LimitName, NodeId, Role, Zone};
+use crate::ids::{LimitName, LineName, NodeId, Role, Zone};
 use crate::limit::Limit;
 
 /// The whole config. `Debug` shows no password. The default is valid and switched off.
@@ -45,6 +46,8 @@ pub struct Config {
     /// and `other` are charged by the dispatches of that source; others are the application's own
     /// ([`Agent::take_limit`](crate::agent::Agent::take_limit)).
     pub limits: BTreeMap<LimitName, Limit>,
+    /// Login lines (QUE-1), at most 16; `wait` and names that begin with `wait.` are not for them.
+    pub lines: BTreeMap<LineName, LineConfig>,
     /// Nodes that are expected beside those that are discovered (NOD-12), at most 256. A node's own id may be among them.
     pub peers: BTreeMap<NodeId, PeerConfig>,
     /// What a player reads.

@@ -127,7 +127,6 @@ fn json(node: &Node) -> Json {
         Value::Map(_) => Json::Object(entries(node).map(|(name, value)| (name.to_owned(), json(value))).collect()),
         Value::List(items) => items.iter().map(json).collect(),
         Value::Fraction(number) => (*number).into(),
-        // No key takes it, so a file that was checked holds none.
         Value::Nothing => Json::Null,
     }
 }

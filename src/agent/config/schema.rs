@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
 use super::url::SecretUrl;
 use super::yaml::Node;
-use super::{limits, peers};
+use super::{limits, lines, peers};
 use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
 
 /// Most labels of a node.
@@ -206,6 +206,7 @@ pub(super) static KEYS: &[Key] = &[
     key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
     key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
     key("limits", Slot::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
+    key("lines", Slot::Table { allowed: lines::ALLOWED, read: lines::read, check: lines::check }),
     key("peers", Slot::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),

@@ -57,6 +57,8 @@ sections! {
     "triggers" triggers Hot;
     "texts" texts Hot;
     "limits" limits Hot;
+    // Each round, enter and sweep reads them anew.
+    "lines" lines Hot;
     "initialRouting" initial_routing Hot;
     "routing" routing Hot;
     "selector" selector Hot;

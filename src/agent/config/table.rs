@@ -1,6 +1,7 @@
-//! Sections whose keys are names of the operator's own, each with a few fields: `limits` and `peers`.
+//! Sections whose keys are names of the operator's own, each with a few fields: `limits`, `lines` and `peers`.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::problem::{Place, Problem};
 use super::walk::shown;
@@ -51,9 +52,14 @@ impl Problems<'_> {
 
     /// A whole number from 1 to `max`.
     pub(super) fn number(&mut self, path: String, node: &Node, max: u64) -> Option<u64> {
+        self.number_in(path, node, 1..=max)
+    }
+
+    /// A whole number within `bounds`.
+    pub(super) fn number_in(&mut self, path: String, node: &Node, bounds: RangeInclusive<u64>) -> Option<u64> {
         let what = match &node.value {
             Value::Whole(number) => match u64::try_from(*number) {
-                Ok(value) if (1..=max).contains(&value) => return Some(value),
+                Ok(value) if bounds.contains(&value) => return Some(value),
                 _ => format!("{number} is out of range"),
             },
             other => format!("expected a whole number, found {}", other.kind()),

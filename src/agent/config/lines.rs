@@ -1,0 +1,271 @@
+//! `lines`: names to login lines (QUE-1 to QUE-15).
+
+use super::model::Config;
+use super::problem::Problem;
+use super::table::{Entry, Problems};
+use super::walk::{out_of_range, shown};
+use super::yaml::{Node, Value};
+use crate::ids::{LineName, Role};
+use crate::queue::{Choice, GateOptions, LANES_MAX, LineOptions, WEIGHT_MAX};
+
+/// Most lines.
+const LINES_MAX: usize = 16;
+/// What the wait lines of backends are named by.
+const WAIT: &str = "wait";
+
+pub(super) const ALLOWED: &str = "a mapping of at most 16 names (1 to 64 characters of A-Z a-z 0-9 . _ -, neither wait nor \
+    beginning with wait.) to { pick: backend, link or both, maxWaiting: 1 to 10000000, lanes: a list of 1 to 16 weights \
+    from 1 to 1000, maxOnlineNew: 1 to 100000, fixedPerSecond: null or 1 to 100000, burst: null or 1 to 100000, \
+    reconnectGraceMs: 100 to 3600000, arriveMs: 100 to 3600000, passMs: 1000 to 86400000, maxFailures: 1 to 100, \
+    tickMs: 100 to 60000 }; what is left out has its default";
+
+/// One login line. The same on every node, else its gate depends on who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineConfig {
+    /// What an admission is for. `link` (`LinkOnly`) sends players to a node of the role `link`, and the gate then counts
+    /// those.
+    pub pick: Choice,
+    /// Most players with a place, those that dropped included: 1 to 10,000,000.
+    pub max_waiting: u64,
+    /// The ratio in which the lanes are served, one number a lane: 1 to 16 of 1 to 1,000. Players in a lane that is taken
+    /// away wait until it is back.
+    pub lanes: Vec<u32>,
+    /// Admissions per second for each live backend (link): 1 to 100,000. A backend that reports more new players than
+    /// this per second is not picked.
+    pub max_online_new: u32,
+    /// Admissions per second whatever the fleet looks like, instead: 1 to 100,000.
+    pub fixed_per_second: Option<u32>,
+    /// Admissions at once after a quiet time: 1 to 100,000. `None`: a quarter of a second's worth, at least one.
+    pub burst: Option<u32>,
+    /// How long a dropped player keeps the place, in ms: 100 to 3,600,000.
+    pub reconnect_grace_ms: u64,
+    /// How long a promised place is held for a player who does not come, in ms: 100 to 3,600,000.
+    pub arrive_ms: u64,
+    /// How long a login pass is good, in ms: 1,000 to 86,400,000.
+    pub pass_ms: u64,
+    /// The transfer that fails for this time puts the player out: 1 to 100.
+    pub max_failures: u32,
+    /// Longest time between two rounds of an admitter, in ms: 100 to 60,000. Positions are told every third tick.
+    pub tick_ms: u64,
+}
+
+impl Default for LineConfig {
+    fn default() -> Self {
+        Self {
+            pick: Choice::Backend,
+            max_waiting: 100_000,
+            lanes: vec![1],
+            max_online_new: 100,
+            fixed_per_second: None,
+            burst: None,
+            reconnect_grace_ms: 30_000,
+            arrive_ms: 60_000,
+            pass_ms: 1_800_000,
+            max_failures: 3,
+            tick_ms: 1_000,
+        }
+    }
+}
+
+impl LineConfig {
+    /// What its operations are told.
+    pub fn options(&self, name: &LineName) -> LineOptions {
+        let counted = if self.pick == Choice::LinkOnly { Role::link() } else { Role::backend() };
+        LineOptions {
+            name: name.clone(),
+            max_waiting: self.max_waiting,
+            lanes: self.lanes.clone(),
+            gate: GateOptions {
+                fixed_per_second: self.fixed_per_second,
+                per_backend: self.max_online_new,
+                counted,
+                burst: self.burst,
+            },
+            reconnect_grace_ms: self.reconnect_grace_ms,
+            arrive_ms: self.arrive_ms,
+            pass_ms: self.pass_ms,
+            max_failures: self.max_failures,
+            configured: true,
+        }
+    }
+
+    /// What an admission is for.
+    pub fn choice(&self) -> Choice {
+        self.pick
+    }
+}
+
+/// A field that is a number, or for some of them nothing.
+struct Number {
+    name: &'static str,
+    min: u64,
+    max: u64,
+    /// It may be null.
+    may_be_none: bool,
+    get: fn(&LineConfig) -> Option<u64>,
+    set: fn(&mut LineConfig, Option<u64>),
+}
+
+const fn needed(
+    name: &'static str,
+    min: u64,
+    max: u64,
+    get: fn(&LineConfig) -> Option<u64>,
+    set: fn(&mut LineConfig, Option<u64>),
+) -> Number {
+    Number { name, min, max, may_be_none: false, get, set }
+}
+
+const fn optional(
+    name: &'static str,
+    max: u64,
+    get: fn(&LineConfig) -> Option<u64>,
+    set: fn(&mut LineConfig, Option<u64>),
+) -> Number {
+    Number { name, min: 1, max, may_be_none: true, get, set }
+}
+
+/// The bounds keep it far below that.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+macro_rules! wide {
+    ($name:literal, $min:literal, $max:literal, $field:ident) => {
+        needed($name, $min, $max, |line| Some(line.$field), |line, number| line.$field = number.unwrap_or(line.$field))
+    };
+}
+
+macro_rules! narrow {
+    ($name:literal, $max:literal, $field:ident) => {
+        needed(
+            $name,
+            1,
+            $max,
+            |line| Some(line.$field.into()),
+            |line, number| line.$field = number.map_or(line.$field, small),
+        )
+    };
+}
+
+static NUMBERS: [Number; 9] = [
+    wide!("maxWaiting", 1, 10_000_000, max_waiting),
+    narrow!("maxOnlineNew", 100_000, max_online_new),
+    optional(
+        "fixedPerSecond",
+        100_000,
+        |line| line.fixed_per_second.map(u64::from),
+        |line, number| line.fixed_per_second = number.map(small),
+    ),
+    optional("burst", 100_000, |line| line.burst.map(u64::from), |line, number| line.burst = number.map(small)),
+    wide!("reconnectGraceMs", 100, 3_600_000, reconnect_grace_ms),
+    wide!("arriveMs", 100, 3_600_000, arrive_ms),
+    wide!("passMs", 1_000, 86_400_000, pass_ms),
+    narrow!("maxFailures", 100, max_failures),
+    wide!("tickMs", 100, 60_000, tick_ms),
+];
+
+/// Reads the section. A line that is there already (a push over a file) keeps what is not given.
+pub(super) fn read(config: &mut Config, node: &Node) -> Vec<Problem> {
+    let mut problems = Problems { allowed: ALLOWED, found: Vec::new() };
+    for entry in problems.entries("lines", node) {
+        let path = shown("lines", entry.name);
+        let Ok(name) = LineName::new(entry.name) else {
+            problems.add(path, entry.place, "the name of the line does not fit");
+            continue;
+        };
+        if is_wait(&name) {
+            problems.add(path, entry.place, "the name belongs to the wait lines of backends");
+            continue;
+        }
+        let before = problems.found.len();
+        let mut line = config.lines.get(&name).cloned().unwrap_or_default();
+        fields(&path, &entry, &mut line, &mut problems);
+        if problems.found.len() == before {
+            config.lines.insert(name, line);
+        }
+    }
+    problems.found
+}
+
+fn fields(path: &str, entry: &Entry<'_>, line: &mut LineConfig, problems: &mut Problems<'_>) {
+    for field in problems.entries(path, entry.value) {
+        let at = shown(path, field.name);
+        match field.name {
+            "pick" => {
+                if let Some(pick) = problems.text(at, field.value, pick) {
+                    line.pick = pick;
+                }
+            }
+            "lanes" => {
+                if let Some(lanes) = lanes(at, field.value, problems) {
+                    line.lanes = lanes;
+                }
+            }
+            name => match NUMBERS.iter().find(|number| number.name == name) {
+                Some(number) if number.may_be_none && matches!(field.value.value, Value::Nothing) => {
+                    (number.set)(line, None);
+                }
+                Some(number) => {
+                    let given = problems.number_in(at, field.value, number.min..=number.max);
+                    if given.is_some() {
+                        (number.set)(line, given);
+                    }
+                }
+                None => problems.add(at, field.place, "unknown key"),
+            },
+        }
+    }
+}
+
+fn pick(text: &str) -> Option<Choice> {
+    match text {
+        "backend" => Some(Choice::Backend),
+        "link" => Some(Choice::LinkOnly),
+        "both" => Some(Choice::BackendAndLink),
+        _ => None,
+    }
+}
+
+fn lanes(path: String, node: &Node, problems: &mut Problems<'_>) -> Option<Vec<u32>> {
+    let Value::List(items) = &node.value else {
+        problems.add(path, node.place, format!("expected a list, found {}", node.value.kind()));
+        return None;
+    };
+    if items.is_empty() || items.len() > LANES_MAX {
+        problems.add(path, node.place, format!("{} lanes do not fit", items.len()));
+        return None;
+    }
+    let weights = items.iter().enumerate();
+    let weights = weights
+        .map(|(at, item)| problems.number_in(format!("{path}[{at}]"), item, 1..=u64::from(WEIGHT_MAX)).map(small));
+    // Every one of them is looked at, so that all problems are named.
+    weights.collect::<Vec<_>>().into_iter().collect()
+}
+
+fn is_wait(name: &LineName) -> bool {
+    name.as_str().strip_prefix(WAIT).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What is wrong with lines that code set.
+pub(super) fn check(config: &Config) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let count = config.lines.len();
+    if count > LINES_MAX {
+        found.push(("lines".to_owned(), format!("{count} lines are too many")));
+    }
+    for (name, line) in &config.lines {
+        if is_wait(name) {
+            found.push((format!("lines.{name}"), "the name belongs to the wait lines of backends".to_owned()));
+        }
+        if line.options(name).check().is_err() {
+            found.push((format!("lines.{name}.lanes"), "the lanes do not fit".to_owned()));
+        }
+        for number in &NUMBERS {
+            if let Some(value) = (number.get)(line).filter(|value| !(number.min..=number.max).contains(value)) {
+                found.push((format!("lines.{name}.{}", number.name), out_of_range(&value)));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,4 @@
+//! The desk of a proxy.
+
+/// The visits of this node's players.
+pub(crate) struct Desk {}

