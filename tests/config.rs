@@ -3,6 +3,8 @@
 
 #[path = "config/initial_routing.rs"]
 mod initial_routing;
+#[path = "config/lines.rs"]
+mod lines;
 #[path = "config/selector.rs"]
 mod selector;
 #[path = "config/tables.rs"]
@@ -117,7 +119,8 @@ const LENGTHS: &[(&str, usize)] = &[
 fn all_paths() -> BTreeSet<&'static str> {
     let numbers = NUMBERS.iter().map(|(path, ..)| *path);
     let texts = TEXTS.iter().map(|(path, ..)| *path);
-    let others = ["node.labels", "selector.metrics", "selector.backends", "limits", "peers", "initialRouting.servers"];
+    let others =
+        ["node.labels", "selector.metrics", "selector.backends", "limits", "lines", "peers", "initialRouting.servers"];
     numbers.chain(texts).chain(FLAGS.iter().copied()).chain(others).collect()
 }
 

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::ids::{LineName, Player};
-use crate::store::{Invocation, scripts};
+use crate::store::{Invocation, Key, Row, scripts};
 
 use super::estimate::LineState;
 use super::line::Line;
 use super::pass::PassRow;
-use super::ticket::{Ticket, TicketText};
+use super::ticket::{Holder, Ticket, TicketText};
 
 /// A lane's scores begin at its number times two to this power.
 const LANE_SHIFT: u32 = 42;
@@ -65,6 +65,26 @@ pub struct LineView {
     pub estimate_ms: Option<u64>,
 }
 
+/// The first of a line, with what estimates are made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// In the order of service: the place in the list, from 1, is the position.
+    pub first: Vec<Player>,
+    /// Players who wait, all of them.
+    pub waiting: u64,
+    /// The pace.
+    pub state: LineState,
+    /// When it was read, in store ms.
+    pub at_ms: u64,
+}
+
+impl Standing {
+    /// How long the one behind `ahead` others waits, in ms; `None` where nobody is admitted now.
+    pub fn wait_ms(&self, ahead: u64) -> Option<u64> {
+        self.state.wait_ms(ahead, self.at_ms)
+    }
+}
+
 impl Line {
     /// Where the player stands. Runs `queue/position`, which only reads.
     pub async fn position(&self, player: &Player) -> Result<Place> {
@@ -108,8 +128,14 @@ impl Line {
     /// The first of the line in the order of service, at most [`POSITIONS_MAX`]: the place in the list, from 1, is the
     /// position. Bulk reads, no script.
     pub async fn positions(&self, most: u64) -> Result<Vec<Player>> {
+        Ok(self.standing(most).await?.first)
+    }
+
+    /// [`positions`](Self::positions) with what estimates are made of. Runs `queue/position`, which only reads.
+    pub async fn standing(&self, most: u64) -> Result<Standing> {
         let answer = self.store.run(&self.position_call("")).await?;
-        let texts: Vec<String> = answer.values().get(2..6).into_iter().flatten().cloned().collect();
+        let lengths = answer.values().get(9..).unwrap_or_default();
+        let texts: Vec<String> = answer.values().get(2..6).into_iter().flatten().chain(lengths).cloned().collect();
         let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
         let most = most.min(POSITIONS_MAX);
         let lanes = u64::try_from(self.options.lanes.len()).unwrap_or(1);
@@ -122,7 +148,13 @@ impl Line {
         let lengths: Vec<u64> = heads.iter().map(|lane| u64::try_from(lane.len()).unwrap_or(0)).collect();
         let order = state.order(&self.options, &lengths, most);
         let player = |(lane, rank): (usize, u64)| heads.get(lane)?.get(usize::try_from(rank).ok()?);
-        Ok(order.into_iter().filter_map(player).filter_map(|player| Player::new(player).ok()).collect())
+        let first = order.into_iter().filter_map(player).filter_map(|player| Player::new(player).ok()).collect();
+        Ok(Standing { first, waiting: answer.number(0)?, state, at_ms: self.store.clock().now_ms() })
+    }
+
+    /// The players who wait and whose ticket `holder` holds. Bulk reads, no script.
+    pub async fn waiting_through(&self, holder: &Holder) -> Result<Vec<String>> {
+        self.held_by(holder).await
     }
 
     fn position_call(&self, player: &str) -> Invocation {
@@ -139,12 +171,19 @@ impl Line {
 
     /// The player's ticket, verified. One read, no script.
     pub async fn ticket_of(&self, player: &Player) -> Result<Option<Ticket>> {
-        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &[player.as_str()]).await?;
-        let text = rows.first().and_then(|row| row.get(player.as_str())).map(str::to_owned);
-        Ok(text.and_then(|text| match Ticket::read(&self.trust, &self.options.name, player, &text) {
-            TicketText::Good(ticket) => Some(ticket),
-            TicketText::Forged | TicketText::Strange => None,
-        }))
+        Ok(match self.tickets_of(std::slice::from_ref(player)).await?.pop().flatten() {
+            Some(TicketText::Good(ticket)) => Some(ticket),
+            Some(TicketText::Forged | TicketText::Strange) | None => None,
+        })
+    }
+
+    /// What stands as the ticket of each of these players, in their order. One read, no script.
+    pub async fn tickets_of(&self, players: &[Player]) -> Result<Vec<Option<TicketText>>> {
+        let names: Vec<&str> = players.iter().map(Player::as_str).collect();
+        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &names).await?;
+        let text = |player: &Player| rows.first()?.get(player.as_str());
+        let read = |player| text(player).map(|text| Ticket::read(&self.trust, &self.options.name, player, text));
+        Ok(players.iter().map(read).collect())
     }
 
     /// The player's admission, verified; also one that was redeemed or given up while it is readable. One read, no
@@ -153,6 +192,17 @@ impl Line {
         let name = self.pass_name(player);
         let row = self.store.row(self.store.keys().pass(&name)).await?;
         PassRow::from_row(&self.trust, &self.options.name, player, &row)
+    }
+
+    /// [`pass_of`](Self::pass_of) for many, in their order; one that does not verify hides none of the others. Bulk reads,
+    /// no script.
+    pub async fn passes_of(&self, players: &[Player]) -> Result<Vec<Result<Option<PassRow>>>> {
+        let names: Vec<String> = players.iter().map(|player| self.pass_name(player)).collect();
+        let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.keys().pass(name)).collect();
+        let rows = self.store.rows_each(&keys).await?;
+        let read =
+            |(player, row): (&Player, Result<Row>)| PassRow::from_row(&self.trust, &self.options.name, player, &row?);
+        Ok(players.iter().zip(rows).map(read).collect())
     }
 
     /// Stops the admission; players go on entering. Runs `queue/pause`.

@@ -1,8 +1,11 @@
-//! How entering and leaving a line end, as far as it is definite. What is not definite is an error.
+//! How entering and leaving a line end, and a round of its admission, as far as it is definite. What is not definite is an
+//! error.
+
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::ids::SessionId;
+use crate::ids::{Player, SessionId};
 
 use super::look::POSITIONS_MAX;
 use super::pass::LoginPass;
@@ -62,4 +65,56 @@ pub enum Left {
     Other,
     /// There was neither a ticket nor an unspent pass.
     None,
+}
+
+/// Why a round ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// Nobody waits.
+    Empty,
+    /// More wait than one round looks at.
+    More,
+    /// Somebody else came first, or the head changed: look again.
+    Changed,
+    /// The gate is closed for now.
+    Gate,
+    /// No place is free where the head was to go; or nowhere at all.
+    Full,
+    /// The head's ticket is of a version that this build does not know.
+    Blocked,
+    /// An operator paused the line.
+    Paused,
+}
+
+/// What one round did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// Who is in now, in order.
+    pub admitted: Vec<Admission>,
+    /// Whose proxy is gone: their places are kept for the grace.
+    pub away: Vec<Player>,
+    /// Whose ticket was missing or forged.
+    pub evicted: Vec<Player>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// When the gate lets the next one through; none where it does not open by itself.
+    pub gate_opens_in: Option<Duration>,
+    /// What the gate allows, per second.
+    pub rate: u64,
+    /// Players who still wait.
+    pub waiting: u64,
+    /// Places are free, so that another pick may find one.
+    pub room: bool,
+}
+
+impl Round {
+    /// How long to wait before the next round is of use, at most `tick`. An event may end the wait before.
+    pub fn pause(&self, tick: Duration) -> Duration {
+        match self.stop {
+            Stop::More | Stop::Changed => Duration::ZERO,
+            Stop::Full if self.room => Duration::ZERO,
+            Stop::Gate => self.gate_opens_in.unwrap_or(tick).clamp(Duration::from_millis(5), tick),
+            Stop::Empty | Stop::Full | Stop::Blocked | Stop::Paused => tick,
+        }
+    }
 }

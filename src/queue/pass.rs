@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use crate::envelope::{AuditReason, Kind, OpenFailure, SCHEMA_VERSION_TEXT, parse_netstrings, push_netstring};
 use crate::error::Result;
-use crate::ids::{LineName, NodeId, OperationId, Player};
+use crate::ids::{LineName, NodeId, OperationId, Player, SessionId};
 use crate::store::{Row, Trust};
 
 /// What sealed passes are sealed for.
@@ -185,6 +185,8 @@ pub struct PassRow {
     pub redeemed_at_ms: Option<u64>,
     /// It was given up.
     pub void: bool,
+    /// The visit that it belongs to: that of the ticket, or of the last enter that was answered with it. Not signed.
+    pub session: Option<SessionId>,
 }
 
 impl PassRow {
@@ -227,6 +229,7 @@ impl PassRow {
                 lane: row.text("lane").parse().ok()?,
                 redeemed_at_ms: row.number("redeemed_at"),
                 void: row.get("void").is_some(),
+                session: row.get("session").and_then(|text| SessionId::new(text).ok()),
             })
         };
         read().map(Some).ok_or_else(|| trust.refuse(AuditReason::Malformed, &key, &key))

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
@@ -10,7 +11,7 @@ use crate::token::Claimant;
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
 use super::line::{Line, REASKS, asked_too_often, text};
-use super::outcome::Admission;
+use super::outcome::{Admission, Round, Stop};
 use super::pass::LoginPass;
 use super::ticket::{Holder, Ticket, TicketText};
 
@@ -21,65 +22,13 @@ const HOLDERS_MAX: usize = 16;
 /// Age from which a heartbeat is not believed any more, in ms.
 const STALE_AFTER_MS: u64 = 3_000;
 
-/// Why a round ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stop {
-    /// Nobody waits.
-    Empty,
-    /// More wait than one round looks at.
-    More,
-    /// Somebody else came first, or the head changed: look again.
-    Changed,
-    /// The gate is closed for now.
-    Gate,
-    /// No place is free where the head was to go; or nowhere at all.
-    Full,
-    /// The head's ticket is of a version that this build does not know.
-    Blocked,
-    /// An operator paused the line.
-    Paused,
-}
-
-/// What one round did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Round {
-    /// Who is in now, in order.
-    pub admitted: Vec<Admission>,
-    /// Whose proxy is gone: their places are kept for the grace.
-    pub away: Vec<Player>,
-    /// Whose ticket was missing or forged.
-    pub evicted: Vec<Player>,
-    /// Why it ended.
-    pub stop: Stop,
-    /// When the gate lets the next one through; none where it does not open by itself.
-    pub gate_opens_in: Option<Duration>,
-    /// What the gate allows, per second.
-    pub rate: u64,
-    /// Players who still wait.
-    pub waiting: u64,
-    /// Places are free, so that another pick may find one.
-    pub room: bool,
-}
-
-impl Round {
-    /// How long to wait before the next round is of use, at most `tick`. An event may end the wait before.
-    pub fn pause(&self, tick: Duration) -> Duration {
-        match self.stop {
-            Stop::More | Stop::Changed => Duration::ZERO,
-            Stop::Full if self.room => Duration::ZERO,
-            Stop::Gate => self.gate_opens_in.unwrap_or(tick).clamp(Duration::from_millis(5), tick),
-            Stop::Empty | Stop::Full | Stop::Blocked | Stop::Paused => tick,
-        }
-    }
-}
-
 /// One node's share in the admission of a line. Any number may run at once, on any nodes: a player is admitted by one,
 /// in order, at the rate that all of them share.
 #[derive(Debug)]
 pub struct Admitter {
     line: Line,
     choice: Choice,
-    places: [Places; 2],
+    places: Arc<Mutex<[Places; 2]>>,
     dice: Dice,
 }
 
@@ -96,7 +45,18 @@ struct Head {
 impl Admitter {
     /// An admitter that picks by `choice`. `seed` makes the picks repeatable.
     pub fn new(line: Line, choice: Choice, seed: u64) -> Self {
-        Self { line, choice, places: [Places::default(), Places::default()], dice: Dice::new(seed) }
+        Self { line, choice, places: Arc::default(), dice: Dice::new(seed) }
+    }
+
+    /// Another one for the same line that shares what this one learns of free places: for the offers of those who enter
+    /// while a round is under way.
+    #[must_use]
+    pub fn sharing(&self, seed: u64) -> Self {
+        Self { line: self.line.clone(), choice: self.choice, places: Arc::clone(&self.places), dice: Dice::new(seed) }
+    }
+
+    fn places(&self) -> MutexGuard<'_, [Places; 2]> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The line.
@@ -119,7 +79,8 @@ impl Admitter {
                 continue;
             }
             let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |id| self.barred(id));
-            if let (Some(places), Some(list)) = (self.places.get_mut(at), lists.get_mut(at)) {
+            let mut known = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            if let (Some(places), Some(list)) = (known.get_mut(at), lists.get_mut(at)) {
                 places.retain(&all);
                 *list = shortlist(&all, places, TARGETS_MAX, &mut self.dice);
             }
@@ -316,7 +277,7 @@ impl Admitter {
     }
 
     fn read(
-        &mut self,
+        &self,
         answer: &Answer,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
@@ -336,7 +297,7 @@ impl Admitter {
         let mut values = answer.values().iter().skip(4);
         let (backend, link) = self.choice.picks();
         let mut room = true;
-        for ((list, places), wanted) in lists.iter().zip(&mut self.places).zip([backend, link]) {
+        for ((list, places), wanted) in lists.iter().zip(self.places().iter_mut()).zip([backend, link]) {
             let mut found = !wanted;
             for (target, _) in *list {
                 let free: i64 = values.next().and_then(|text| text.parse().ok()).ok_or_else(strange)?;

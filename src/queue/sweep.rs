@@ -164,7 +164,7 @@ impl Line {
         Ok(names.iter().filter_map(|name| Holder::read(name)).collect())
     }
 
-    async fn held_by(&self, holder: &Holder) -> Result<Vec<String>> {
+    pub(super) async fn held_by(&self, holder: &Holder) -> Result<Vec<String>> {
         let name = holder.via(&self.options.name);
         self.store.members(self.store.keys().via(&name)).await
     }
