@@ -15,6 +15,7 @@ use crate::store::{FeedChannel, FeedItem};
 use crate::token::{ReapOptions, TokenEvent, reap};
 
 use super::core::{AgentStatus, Core, LineHint, TokenHint, membership};
+use super::lines::sweeper;
 
 /// How often ages are judged anew.
 const AGE_EVERY: Duration = Duration::from_millis(100);
@@ -48,6 +49,7 @@ pub(super) fn spawn(core: &Arc<Core>, items: mpsc::Receiver<FeedItem>, feed_sink
     core.tasks.spawn(reaper(Arc::clone(core)));
     core.tasks.spawn(upkeep(Arc::clone(core)));
     core.tasks.spawn(take_pushes(Arc::clone(core)));
+    core.tasks.spawn(sweeper(Arc::clone(core)));
 }
 
 /// Becomes a member, keeps the lease up, and leaves at the end.

@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
-    CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord, NodeState,
+    Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord,
+    NodeState,
 };
 use crate::queue::LineEvent;
 use crate::store::{Feed, FeedItem, Store, Trust};
@@ -22,6 +23,7 @@ use crate::token::{Book, Claimant, TokenEvent};
 
 use super::background;
 use super::config::Config;
+use super::lines::Redemptions;
 use super::live::Live;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
@@ -113,6 +115,9 @@ pub(crate) struct Core {
     pub line_events: broadcast::Sender<LineHint>,
     /// This node subscribes to the lines' channel. Nothing comes on it where nobody uses lines.
     pub hears_lines: bool,
+    /// Players who came here and whose places are held until a heartbeat counts them.
+    pub arrivals: Arrivals,
+    pub redemptions: Redemptions,
     /// Where the loops live; work that a dropped future leaves behind goes there too.
     pub runtime: Handle,
     pub tasks: TaskTracker,
@@ -370,6 +375,7 @@ impl fmt::Debug for Agent {
 
 pub(super) fn membership(core: &Core) -> Membership {
     Membership::new(core.store.clone(), core.trust.clone(), core.identity.clone(), core.lease.clone())
+        .counting(core.arrivals.clone())
 }
 
 pub(super) fn token_events() -> broadcast::Sender<TokenHint> {

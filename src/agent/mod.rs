@@ -17,6 +17,7 @@
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
 //! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
 //!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
+//!   Players who wait for admission to the fleet [`enter`](ProxyAgent::enter) a line.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
 //! - [`Agent::routes`]: objects that nodes own and hand to each other.
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot

@@ -15,6 +15,7 @@ use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
 use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
+use super::lines::Desk;
 use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 use super::share::share;
@@ -168,6 +169,7 @@ pub struct ProxyAgent {
     agent: Agent,
     proxy: Arc<Proxy>,
     placement: Placement,
+    desk: Arc<Desk>,
 }
 
 impl ProxyAgent {
@@ -187,7 +189,12 @@ impl ProxyAgent {
         let proxy = Arc::new(proxy);
         core.tasks.spawn(share(Arc::clone(&proxy)));
         let placement = Placement::new(agent.core());
-        Self { agent, proxy, placement }
+        let desk = Desk::start(agent.core());
+        Self { agent, proxy, placement, desk }
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     pub(super) fn placement(&self) -> &Placement {

@@ -11,13 +11,14 @@ use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 use crate::ids::Role;
 use crate::message::{Inbox, MessageOptions, Post, Services};
-use crate::node::{Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, NodeState};
+use crate::node::{Arrivals, Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, NodeState};
 use crate::store::{Feed, Store, StoreOptions, StoreUrl, Trust};
 use crate::token::{Book, BookOptions};
 
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, line_events, token_events};
+use super::lines::Redemptions;
 use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
@@ -177,7 +178,12 @@ impl Setup {
         };
         let post = Post::new(store.clone(), trust.clone(), lease.clone(), directory.clone(), services.clone(), options);
         let inbox = Inbox::new(&post);
-        let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
+        let mut book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
+        let arrivals = Arrivals::default();
+        // Without lines nobody reads what is held, and each join would pay for it.
+        if let Some(arrive_ms) = config.lines.values().map(|line| line.arrive_ms).max() {
+            book = book.counting(arrivals.clone(), arrive_ms);
+        }
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
         let core = Core {
             live: Live::new(config),
@@ -202,6 +208,8 @@ impl Setup {
             token_events: token_events(),
             line_events: line_events(),
             hears_lines: hears_beats,
+            arrivals,
+            redemptions: Redemptions::default(),
             runtime,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

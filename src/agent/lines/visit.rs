@@ -62,14 +62,18 @@ pub(super) struct VisitState {
 /// [`left`](crate::agent::ProxyAgent::left) does.
 #[derive(Debug)]
 pub struct Visit {
-    pub(super) line: LineName,
-    pub(super) player: Player,
-    pub(super) session: SessionId,
-    pub(super) state: watch::Receiver<VisitState>,
-    pub(super) over: bool,
+    line: LineName,
+    player: Player,
+    session: SessionId,
+    state: watch::Receiver<VisitState>,
+    over: bool,
 }
 
 impl Visit {
+    pub(super) fn new(line: LineName, player: Player, session: SessionId, state: watch::Receiver<VisitState>) -> Self {
+        Self { line, player, session, state, over: false }
+    }
+
     /// The line.
     pub fn line(&self) -> &LineName {
         &self.line

@@ -1,0 +1,234 @@
+//! This node's share in the admission: one loop a line, on its own tick as well as on events (QUE-14).
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::agent::background::jitter;
+use crate::agent::core::LineHint;
+use crate::error::Result;
+use crate::ids::LineName;
+use crate::queue::{Admitter, GateOptions, LineEvent, ROUND_MAX, Round, Stop};
+
+use super::desk::Desk;
+use super::room::Room;
+
+/// How often the config is looked at for new lines.
+const CONFIG_EVERY: Duration = Duration::from_secs(1);
+/// How often one looks, without asking the store, whether a place has come in.
+const PLACES_EVERY: Duration = Duration::from_millis(100);
+/// Rounds in a row that admitted nobody and would still be followed by another at once.
+const IDLE_ROUNDS: u32 = 3;
+/// Pause after these, doubled with each further one.
+const IDLE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Keeps a loop for each line of the config.
+pub(super) async fn supervise(desk: Arc<Desk>) {
+    let mut loops: HashMap<LineName, JoinHandle<()>> = HashMap::new();
+    let mut pushes = desk.core.live.version();
+    loop {
+        loops.retain(|_, running| !running.is_finished());
+        for name in desk.core.config().lines.keys() {
+            if !loops.contains_key(name) {
+                let hints = desk.core.line_events.subscribe();
+                let running = desk.core.tasks.spawn(admit(Arc::clone(&desk), name.clone(), hints));
+                loops.insert(name.clone(), running);
+            }
+        }
+        tokio::select! {
+            () = desk.core.stop.cancelled() => return,
+            changed = pushes.changed() => if changed.is_err() { return },
+            () = sleep(CONFIG_EVERY) => {}
+        }
+    }
+}
+
+/// Admits one line's players until it is taken out of the config.
+async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
+    let mut admits = desk.admits();
+    let mut present: Option<(Arc<Room>, Admitter)> = None;
+    let mut idle = 0;
+    loop {
+        if !*admits.borrow_and_update() {
+            tokio::select! {
+                () = desk.core.stop.cancelled() => return,
+                changed = admits.changed() => if changed.is_err() { return },
+            }
+            continue;
+        }
+        // Another config makes another room.
+        let Ok(room) = desk.room(&name) else { return };
+        let (room, admitter) = match &mut present {
+            Some((known, admitter)) if Arc::ptr_eq(known, &room) => (known, admitter),
+            _ => {
+                let admitter = room.admitter();
+                let (room, admitter) = present.insert((room, admitter));
+                (room, admitter)
+            }
+        };
+        let tick = Duration::from_millis(room.config.tick_ms);
+        let round = tokio::select! {
+            () = desk.core.stop.cancelled() => return,
+            round = round(&desk, admitter) => round,
+        };
+        let (pause, wakes) = match &round {
+            Ok(round) => {
+                let pause = pace(round, &admitter.line().options().gate, tick);
+                idle = if pause.is_zero() && round.admitted.is_empty() { idle + 1 } else { 0 };
+                (pause.max(idle_pause(idle).min(tick)), Wakes::of(round.stop))
+            }
+            Err(error) => {
+                tracing::debug!(line = %name, %error, "admitted nobody; the next tick tries again");
+                (tick, Wakes::Tick)
+            }
+        };
+        if !pause.is_zero() {
+            let until = Instant::now() + jitter(pause);
+            let woken = rest(&desk, admitter, &name, &mut hints, until, wakes);
+            tokio::select! {
+                () = desk.core.stop.cancelled() => return,
+                flow = woken => if flow.is_break() { return },
+            }
+        }
+    }
+}
+
+async fn round(desk: &Desk, admitter: &mut Admitter) -> Result<Round> {
+    let me = desk.core.acting()?;
+    admitter.round(&me, &desk.core.directory.recent_snapshot()).await
+}
+
+/// What ends a pause before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wakes {
+    /// Nothing does.
+    Tick,
+    /// Somebody waits, or an operator lets the line go on.
+    Event,
+    /// Also a place that comes in.
+    Place,
+}
+
+impl Wakes {
+    fn of(stop: Stop) -> Self {
+        match stop {
+            Stop::Empty | Stop::Paused => Self::Event,
+            Stop::Full => Self::Place,
+            Stop::More | Stop::Changed | Stop::Gate | Stop::Blocked => Self::Tick,
+        }
+    }
+}
+
+/// Waits, at most until then. Breaks where the agent has no events any more.
+async fn rest(
+    desk: &Desk,
+    admitter: &mut Admitter,
+    name: &LineName,
+    hints: &mut broadcast::Receiver<LineHint>,
+    until: Instant,
+    wakes: Wakes,
+) -> ControlFlow<()> {
+    loop {
+        let look = if wakes == Wakes::Place { until.min(Instant::now() + PLACES_EVERY) } else { until };
+        tokio::select! {
+            () = sleep_until(look) => {
+                let is_over = Instant::now() >= until;
+                if is_over || admitter.offer(&desk.core.directory.recent_snapshot()).is_some() {
+                    return ControlFlow::Continue(());
+                }
+            }
+            hint = hints.recv() => match hint {
+                Ok(LineHint::Event(event)) if wakes != Wakes::Tick && goes_on(&event, name) => {
+                    return ControlFlow::Continue(());
+                }
+                Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) if wakes != Wakes::Tick => {
+                    return ControlFlow::Continue(());
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return ControlFlow::Break(()),
+            },
+        }
+    }
+}
+
+fn goes_on(event: &LineEvent, name: &LineName) -> bool {
+    match event {
+        LineEvent::Entered { line } => line == name,
+        LineEvent::Paused { line, paused } => line == name && !paused,
+        LineEvent::Admitted { .. } | LineEvent::Left { .. } | LineEvent::Drained { .. } => false,
+    }
+}
+
+/// How long to wait after a round. At a shut gate as long as it takes to let a few through at once: a round for each of
+/// five hundred players a second would cost the store more than the admissions do.
+fn pace(round: &Round, gate: &GateOptions, tick: Duration) -> Duration {
+    let pause = round.pause(tick);
+    if round.stop != Stop::Gate || round.rate == 0 {
+        return pause;
+    }
+    let burst = gate.burst.map_or(round.rate / 4, u64::from).max(1);
+    let few = (burst / 2).clamp(1, u64::try_from(ROUND_MAX / 2).unwrap_or(1));
+    pause.max(Duration::from_millis(few.saturating_mul(1_000) / round.rate)).min(tick)
+}
+
+fn idle_pause(idle: u32) -> Duration {
+    match idle.checked_sub(IDLE_ROUNDS) {
+        Some(more) => IDLE_PAUSE.saturating_mul(2_u32.saturating_pow(more)),
+        None => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(stop: Stop, rate: u64, opens_in_ms: u64) -> Round {
+        Round {
+            admitted: Vec::new(),
+            away: Vec::new(),
+            evicted: Vec::new(),
+            stop,
+            gate_opens_in: Some(Duration::from_millis(opens_in_ms)),
+            rate,
+            waiting: 9,
+            room: false,
+        }
+    }
+
+    // QUE-4, QUE-11: a pause longer than the bucket holds would admit fewer than the gate allows; a shorter one asks the
+    // store for each player.
+    #[test]
+    fn que_4_a_shut_gate_is_asked_again_when_it_lets_a_few_through_and_never_too_late_for_its_burst() {
+        let tick = Duration::from_secs(1);
+        for (rate, burst, opens_in_ms, want_ms) in [
+            (500, None, 2, 64),
+            (500, Some(1), 2, 5),
+            (500, Some(10), 2, 10),
+            (5, None, 200, 200),
+            (1, None, 5_000, 1_000),
+            (100_000, None, 0, 5),
+        ] {
+            let gate = GateOptions { burst, ..GateOptions::default() };
+            let pause = pace(&round(Stop::Gate, rate, opens_in_ms), &gate, tick);
+            assert_eq!(pause.as_millis(), want_ms, "{rate} a second, burst {burst:?}");
+        }
+        assert_eq!(pace(&round(Stop::Gate, 0, 1), &GateOptions::default(), tick), Duration::from_millis(5));
+        assert_eq!(pace(&round(Stop::More, 500, 0), &GateOptions::default(), tick), Duration::ZERO);
+        assert_eq!(pace(&round(Stop::Empty, 500, 0), &GateOptions::default(), tick), tick);
+    }
+
+    // QUE-14: admitters that run into each other must not do so as fast as they can.
+    #[test]
+    fn que_14_rounds_that_admit_nobody_get_slower() {
+        assert_eq!(idle_pause(2), Duration::ZERO);
+        assert_eq!(idle_pause(3), Duration::from_millis(5));
+        assert_eq!(idle_pause(6), Duration::from_millis(40));
+        assert!(idle_pause(u32::MAX) > Duration::from_secs(3_600));
+    }
+}

@@ -1,0 +1,278 @@
+//! What is heard of the lines, and the looks that make up for what is not.
+//!
+//! Each proxy with players in a line reads by itself who waits through it and where they stand. Events only make it faster.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, sleep_until};
+
+use crate::agent::background::jitter;
+use crate::agent::core::LineHint;
+use crate::error::{Class, Result};
+use crate::ids::{LineName, Player, SessionId};
+use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Ticket, TicketText};
+use crate::token::Claimant;
+
+use super::desk::Desk;
+use super::entry::Departure;
+use super::goodbye::{Going, Goodbye};
+use super::room::Room;
+use super::visit::OutReason;
+use super::visits::Pending;
+
+/// Positions are told every third tick.
+const TICKS: u32 = 3;
+/// With more players than this in a line, who of them still waits is looked at every third tick only.
+const MANY: usize = 1_000;
+/// Places without a player that one look gives up.
+const GHOSTS_MAX: usize = 256;
+/// Longest time until a line that is new in the config is looked at.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// When a line is looked at next.
+struct Turnus {
+    at: Instant,
+    tick: u32,
+    /// Players who wait through this node in the store's eyes alone, as of the last look.
+    ghosts: HashSet<String>,
+}
+
+/// Takes hints and looks at the lines until the agent stops.
+pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint>) {
+    let mut epochs = desk.core.status.subscribe();
+    let mut lines: BTreeMap<LineName, Turnus> = BTreeMap::new();
+    loop {
+        let next = lines.values().map(|line| line.at).min().unwrap_or_else(|| Instant::now() + IDLE);
+        let next = next.min(Instant::now() + IDLE);
+        let mut all = false;
+        tokio::select! {
+            biased;
+            () = desk.core.stop.cancelled() => return,
+            hint = hints.recv() => match hint {
+                Ok(LineHint::Event(event)) => {
+                    if let Err(error) = desk.hear(event).await {
+                        tracing::debug!(%error, "could not look after an event of a line; the next tick does");
+                    }
+                }
+                Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) => all = true,
+                Err(RecvError::Closed) => return,
+            },
+            // Another epoch: everybody enters again.
+            changed = epochs.changed() => match changed {
+                Ok(()) => all = true,
+                Err(_) => return,
+            },
+            () = sleep_until(next) => {}
+        }
+        let mut names = desk.visits().lines();
+        names.extend(desk.core.config().lines.keys().cloned());
+        lines.retain(|name, _| names.contains(name));
+        for name in names {
+            let now = Instant::now();
+            let line = lines.entry(name.clone()).or_insert_with(|| Turnus { at: now, tick: 0, ghosts: HashSet::new() });
+            if !all && line.at > now {
+                continue;
+            }
+            let Ok(room) = desk.known_room(&name) else { continue };
+            line.at = now + jitter(Duration::from_millis(room.config.tick_ms));
+            let is_third = line.tick % TICKS == 0;
+            line.tick = line.tick.wrapping_add(1);
+            let looked = tokio::select! {
+                () = desk.core.stop.cancelled() => return,
+                looked = desk.look(&room, all || is_third, &mut line.ghosts) => looked,
+            };
+            if let Err(error) = looked {
+                tracing::debug!(line = %name, %error, "could not look at a line; the next tick does");
+            }
+        }
+        desk.visits().expire(desk.core.store.clock().now_ms());
+    }
+}
+
+impl Desk {
+    /// An event is a hint: what it says is looked up, and only for one's own players.
+    async fn hear(&self, event: LineEvent) -> Result<()> {
+        match event {
+            LineEvent::Admitted { line, players } => {
+                let waiting = self.visits().heard(&line, &players);
+                if waiting.is_empty() {
+                    return Ok(());
+                }
+                let room = self.known_room(&line)?;
+                let names: Vec<Player> = waiting.iter().map(|(player, _)| player.clone()).collect();
+                let passes = room.line.passes_of(&names).await?;
+                for ((_, session), pass) in waiting.iter().zip(passes) {
+                    // Anything else is no admission of this visit, whatever was said; the next look knows.
+                    if let Some(row) = pass.ok().flatten().filter(|row| self.lets_in(row, session)) {
+                        self.deliver(session, row).await;
+                    }
+                }
+                Ok(())
+            }
+            LineEvent::Left { line, player } => {
+                let waiting = self.visits().heard(&line, &[player]);
+                if waiting.is_empty() { Ok(()) } else { self.inspect(&*self.known_room(&line)?, waiting, false).await }
+            }
+            LineEvent::Entered { .. } | LineEvent::Drained { .. } | LineEvent::Paused { .. } => Ok(()),
+        }
+    }
+
+    fn lets_in(&self, row: &PassRow, session: &SessionId) -> bool {
+        row.redeemed_at_ms.is_none()
+            && !row.void
+            && row.session.as_ref().is_none_or(|own| own == session)
+            && self.core.store.clock().now_ms() < row.pass.expires_at_ms
+    }
+
+    async fn deliver(&self, session: &SessionId, row: PassRow) {
+        let PassRow { pass, seq, lane, .. } = row;
+        let admitted = self.hand_out(Admission { pass, seq, lane }).await;
+        self.admitted(session, &admitted);
+    }
+
+    /// One look at a line: who does not wait any more is told what became of them, who lost the place enters again, and
+    /// where `tells`, everybody hears where they stand.
+    async fn look(&self, room: &Room, tells: bool, ghosts: &mut HashSet<String>) -> Result<()> {
+        let line = &room.line;
+        let pending = self.visits().pending(line.name());
+        if !tells && (pending.is_empty() || pending.len() > MANY) {
+            return Ok(());
+        }
+        // Without a lease nothing can be done for them; they keep their places for the grace.
+        let Ok(me) = self.core.acting() else { return Ok(()) };
+        let (own, strays): (Vec<Pending>, Vec<Pending>) =
+            pending.into_iter().partition(|pending| pending.epoch == me.epoch);
+        self.enter_again(room, &me, strays).await?;
+        let holder = Holder { proxy: me.id, epoch: me.epoch };
+        let through: HashSet<String> = line.waiting_through(&holder).await?.into_iter().collect();
+        let lost = own.iter().filter(|pending| !through.contains(pending.player.as_str()));
+        let lost: Vec<_> = lost.map(|pending| (pending.player.clone(), pending.session.clone())).collect();
+        if !lost.is_empty() {
+            self.inspect(room, lost, true).await?;
+        }
+        if tells {
+            *ghosts = self.give_up_ghosts(room, &holder, through, ghosts).await?;
+            if !own.is_empty() {
+                let standing = line.standing(POSITIONS_MAX).await?;
+                let last = standing.wait_ms(standing.waiting.saturating_sub(1));
+                metrics::gauge!("maitred_line_estimate_seconds", "line" => line.name().to_string())
+                    .set(last.map_or(f64::INFINITY, |ms| Duration::from_millis(ms).as_secs_f64()));
+                self.visits().tell(line.name(), &standing);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up what became of players who may not wait any more. Where they are `lost` to the index of those who wait,
+    /// whoever has the place still enters again.
+    pub(super) async fn inspect(&self, room: &Room, players: Vec<(Player, SessionId)>, lost: bool) -> Result<()> {
+        let line = &room.line;
+        let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
+        let tickets = line.tickets_of(&names).await?;
+        let me = self.core.acting()?;
+        let (mut without, mut again) = (Vec::new(), HashSet::new());
+        for ((player, session), ticket) in players.into_iter().zip(tickets) {
+            match ticket {
+                None => without.push((player, session)),
+                Some(TicketText::Good(ticket)) if is_elsewhere(&ticket, &session, &me) => {
+                    self.visits().out(&(line.name().clone(), player), &session, OutReason::Elsewhere);
+                }
+                Some(TicketText::Good(_) | TicketText::Forged) if lost => {
+                    again.insert(player);
+                }
+                // Of another build's version, or only said to have changed.
+                Some(_) => {}
+            }
+        }
+        let names: Vec<Player> = without.iter().map(|(player, _)| player.clone()).collect();
+        let passes = line.passes_of(&names).await?;
+        for ((player, session), pass) in without.into_iter().zip(passes) {
+            match pass {
+                Ok(Some(row)) if self.lets_in(&row, &session) => self.deliver(&session, row).await,
+                Ok(row) => {
+                    let is_others = row.is_some_and(|row| row.session.is_some_and(|other| other != session));
+                    let why = if is_others { OutReason::Elsewhere } else { OutReason::Gone };
+                    self.visits().out(&(line.name().clone(), player), &session, why);
+                }
+                // Nobody acts on what does not verify; the player enters again, which puts it right.
+                Err(error) if error.class() == Class::Trust => {
+                    again.insert(player);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if again.is_empty() {
+            return Ok(());
+        }
+        let pending = self.visits().pending(line.name());
+        let pending = pending.into_iter().filter(|pending| again.contains(&pending.player)).collect();
+        self.enter_again(room, &me, pending).await
+    }
+
+    /// Enters players again who wait here, the foremost first, each under the session of the visit.
+    async fn enter_again(&self, room: &Room, me: &Claimant, pending: Vec<Pending>) -> Result<()> {
+        for Pending { player, session, lane, attributes, .. } in pending {
+            let key = (room.line.name().clone(), player);
+            let _turn = self.turns.take(&key).await;
+            if !self.visits().waits(&key, &session) {
+                continue;
+            }
+            match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
+                // A pass that nobody can believe must not keep the others waiting.
+                Err(error) if error.class() == Class::Trust => {
+                    tracing::debug!(player = %key.1, %error, "could not enter a player again");
+                }
+                Err(error) => return Err(error),
+                Ok(Entered::Admitted(admission)) => {
+                    let admitted = self.hand_out(admission).await;
+                    self.admitted(&session, &admitted);
+                }
+                Ok(Entered::Waiting(waiting)) => {
+                    self.visits().renewed(&key, me.epoch, &waiting, self.core.store.clock().now_ms());
+                }
+                Ok(Entered::Full) => self.visits().out(&key, &session, OutReason::Full),
+            }
+        }
+        Ok(())
+    }
+
+    /// Places that this node holds for players it does not know, twice in a row: a call whose outcome nobody learnt left
+    /// them. They are kept for the grace, for somebody who comes back. Those seen for the first time are returned.
+    async fn give_up_ghosts(
+        &self,
+        room: &Room,
+        holder: &Holder,
+        through: HashSet<String>,
+        before: &HashSet<String>,
+    ) -> Result<HashSet<String>> {
+        let name = room.line.name();
+        let unknown = |player: &String| Player::new(player).is_ok_and(|player| !self.visits().knows(name, &player));
+        let ghosts: HashSet<String> = through.into_iter().filter(unknown).collect();
+        let seen_twice = ghosts.iter().filter(|player| before.contains(*player)).take(GHOSTS_MAX);
+        let players: Vec<Player> = seen_twice.filter_map(|player| Player::new(player).ok()).collect();
+        if players.is_empty() {
+            return Ok(ghosts);
+        }
+        for (player, ticket) in players.iter().zip(room.line.tickets_of(&players).await?) {
+            let Some(TicketText::Good(ticket)) = ticket else { continue };
+            if ticket.holder == *holder && !self.visits().knows(name, player) {
+                tracing::debug!(line = %name, %player, "gave up a place without a player");
+                self.goodbyes.leave_behind(Goodbye {
+                    key: (name.clone(), player.clone()),
+                    epoch: holder.epoch,
+                    what: Going::Visit { session: ticket.session, departure: Departure::Dropped },
+                });
+            }
+        }
+        Ok(ghosts)
+    }
+}
+
+/// True for a ticket of another visit. One of an earlier visit through this node is not: the present visit writes it anew.
+fn is_elsewhere(ticket: &Ticket, session: &SessionId, me: &Claimant) -> bool {
+    ticket.session != *session && ticket.holder.proxy != me.id
+}

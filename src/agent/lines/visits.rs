@@ -1,0 +1,311 @@
+//! What a proxy knows of its players in lines. Pure bookkeeping: no store, no clock of its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ids::{Epoch, LineName, Player, SessionId};
+use crate::queue::{Admission, Attributes, POSITIONS_MAX, Standing, Waiting};
+
+use super::entry::Admitted;
+use super::turns::Key;
+use super::visit::{OutReason, Update, Visit, VisitState};
+
+/// Most admissions that are remembered for `arrived`, `failed_admission` and `left`; of more, those that expire first are
+/// forgotten.
+const ADMITTED_MAX: usize = 65_536;
+
+/// One player of a line.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub lane: u16,
+    pub attributes: Attributes,
+    pub session: SessionId,
+    /// Whose ticket it is, as far as is known: that of this epoch.
+    pub epoch: Epoch,
+    pub since: Instant,
+    pub stage: Stage,
+}
+
+/// How far a player is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The store is being asked.
+    Asking {
+        /// Something was said of the player meanwhile: look when the answer is there.
+        heard: bool,
+    },
+    Waiting(Waiter),
+    Admitted {
+        admission: Admission,
+        /// The session of a report of failure whose outcome is not known.
+        failing: Option<SessionId>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub seq: u64,
+    /// Players before this one, when they were last counted or guessed.
+    ahead: u64,
+    /// When that was, in store ms.
+    at_ms: u64,
+    told: watch::Sender<VisitState>,
+}
+
+/// A visit that waits, as a look at the line needs it.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    pub player: Player,
+    pub session: SessionId,
+    pub epoch: Epoch,
+    pub lane: u16,
+    pub attributes: Attributes,
+    /// Orders them: the foremost first.
+    pub rank: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Visits {
+    lines: BTreeMap<LineName, HashMap<Player, Record>>,
+    /// Those that were admitted, by the time at which the pass expires.
+    admitted: BTreeSet<(u64, LineName, Player)>,
+}
+
+impl Visits {
+    fn record(&mut self, key: &Key) -> Option<&mut Record> {
+        self.lines.get_mut(&key.0)?.get_mut(&key.1)
+    }
+
+    /// The record of this session, none where a newer one has taken its place.
+    fn of_session(&mut self, key: &Key, session: &SessionId) -> Option<&mut Record> {
+        self.record(key).filter(|record| record.session == *session)
+    }
+
+    /// Players of the line, at every stage.
+    pub fn count(&self, line: &LineName) -> usize {
+        self.lines.get(line).map_or(0, HashMap::len)
+    }
+
+    /// A new visit begins. An earlier one of the player ends; its session is returned.
+    pub fn begin(
+        &mut self,
+        key: &Key,
+        lane: u16,
+        attributes: &Attributes,
+        session: &SessionId,
+        epoch: Epoch,
+    ) -> Option<SessionId> {
+        let earlier = self.take(key).map(|record| {
+            record.end(Update::Out { why: OutReason::Elsewhere });
+            record.session
+        });
+        let record = Record {
+            lane,
+            attributes: attributes.clone(),
+            session: session.clone(),
+            epoch,
+            since: Instant::now(),
+            stage: Stage::Asking { heard: false },
+        };
+        self.lines.entry(key.0.clone()).or_default().insert(key.1.clone(), record);
+        earlier
+    }
+
+    /// The visit waits. True where something was said of it meanwhile.
+    pub fn wait(&mut self, key: &Key, waiting: &Waiting, now_ms: u64) -> (Visit, bool) {
+        let state = VisitState { position: waiting.shown(), estimate_ms: waiting.estimate_ms, end: None };
+        let (told, receiver) = watch::channel(state);
+        let mut was_heard = false;
+        if let Some(record) = self.of_session(key, &waiting.session) {
+            was_heard = matches!(record.stage, Stage::Asking { heard: true });
+            record.lane = waiting.lane;
+            let ahead = waiting.position.saturating_sub(1);
+            record.stage = Stage::Waiting(Waiter { seq: waiting.seq, ahead, at_ms: now_ms, told });
+        }
+        let visit = Visit::new(key.0.clone(), key.1.clone(), waiting.session.clone(), receiver);
+        (visit, was_heard)
+    }
+
+    /// A waiting player was given the place anew.
+    pub fn renewed(&mut self, key: &Key, epoch: Epoch, waiting: &Waiting, now_ms: u64) {
+        let Some(record) = self.of_session(key, &waiting.session) else { return };
+        record.epoch = epoch;
+        record.lane = waiting.lane;
+        if let Stage::Waiting(waiter) = &mut record.stage {
+            waiter.seq = waiting.seq;
+            waiter.tell(waiting.shown(), waiting.position.saturating_sub(1), now_ms, waiting.estimate_ms);
+        }
+    }
+
+    /// The player of this session was admitted; when the visit began. None where nobody waits for it.
+    pub fn admit(&mut self, key: &Key, session: &SessionId, admitted: &Admitted) -> Option<Instant> {
+        let record = self.of_session(key, session)?;
+        if matches!(record.stage, Stage::Admitted { .. }) {
+            return None;
+        }
+        record.end(Update::Admitted(Box::new(admitted.clone())));
+        record.stage = Stage::Admitted { admission: admitted.admission.clone(), failing: None };
+        let since = record.since;
+        self.admitted.insert((admitted.admission.pass.expires_at_ms, key.0.clone(), key.1.clone()));
+        while self.admitted.len() > ADMITTED_MAX {
+            self.forget_first();
+        }
+        Some(since)
+    }
+
+    /// The admission, with the session of a report of failure under way.
+    pub fn admission(&mut self, key: &Key) -> Option<(Admission, Attributes, Option<SessionId>)> {
+        let record = self.record(key)?;
+        match &record.stage {
+            Stage::Admitted { admission, failing } => {
+                Some((admission.clone(), record.attributes.clone(), failing.clone()))
+            }
+            Stage::Asking { .. } | Stage::Waiting(_) => None,
+        }
+    }
+
+    /// A report of failure begins under this session.
+    pub fn failing(&mut self, key: &Key, session: &SessionId) {
+        if let Some(Stage::Admitted { failing, .. }) = self.record(key).map(|record| &mut record.stage) {
+            *failing = Some(session.clone());
+        }
+    }
+
+    /// The visit does not wait any more.
+    pub fn out(&mut self, key: &Key, session: &SessionId, why: OutReason) {
+        if self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
+            && let Some(record) = self.take(key)
+        {
+            record.end(Update::Out { why });
+        }
+    }
+
+    /// Takes the player's record out.
+    pub fn take(&mut self, key: &Key) -> Option<Record> {
+        let players = self.lines.get_mut(&key.0)?;
+        let record = players.remove(&key.1)?;
+        if players.is_empty() {
+            self.lines.remove(&key.0);
+        }
+        if let Stage::Admitted { admission, .. } = &record.stage {
+            self.admitted.remove(&(admission.pass.expires_at_ms, key.0.clone(), key.1.clone()));
+        }
+        Some(record)
+    }
+
+    /// Takes the record of this session out.
+    pub fn take_session(&mut self, key: &Key, session: &SessionId) -> Option<Record> {
+        self.of_session(key, session)?;
+        self.take(key)
+    }
+
+    /// Forgets admissions whose pass has expired.
+    pub fn expire(&mut self, now_ms: u64) {
+        while self.admitted.first().is_some_and(|(expires_at_ms, ..)| *expires_at_ms <= now_ms) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, line, player)) = self.admitted.pop_first() {
+            self.take(&(line, player));
+        }
+    }
+
+    /// Something was said of these players: those of them who wait here.
+    pub fn heard(&mut self, line: &LineName, players: &[Player]) -> Vec<(Player, SessionId)> {
+        let Some(records) = self.lines.get_mut(line) else { return Vec::new() };
+        let mut waiting = Vec::new();
+        for player in players {
+            let Some(record) = records.get_mut(player) else { continue };
+            match &mut record.stage {
+                Stage::Asking { heard } => *heard = true,
+                Stage::Waiting(_) => waiting.push((player.clone(), record.session.clone())),
+                Stage::Admitted { .. } => {}
+            }
+        }
+        waiting
+    }
+
+    /// The lines in which somebody waits.
+    pub fn lines(&self) -> Vec<LineName> {
+        self.lines.keys().cloned().collect()
+    }
+
+    /// Those of this session's players who wait, the foremost first.
+    pub fn pending(&self, line: &LineName) -> Vec<Pending> {
+        let records = self.lines.get(line).into_iter().flatten();
+        let mut pending: Vec<Pending> = records
+            .filter_map(|(player, record)| match &record.stage {
+                Stage::Waiting(waiter) => Some(Pending {
+                    player: player.clone(),
+                    session: record.session.clone(),
+                    epoch: record.epoch,
+                    lane: record.lane,
+                    attributes: record.attributes.clone(),
+                    rank: (waiter.ahead, waiter.seq),
+                }),
+                Stage::Asking { .. } | Stage::Admitted { .. } => None,
+            })
+            .collect();
+        pending.sort_unstable_by_key(|pending| pending.rank);
+        pending
+    }
+
+    /// True where the player has a record, at whatever stage.
+    pub fn knows(&self, line: &LineName, player: &Player) -> bool {
+        self.lines.get(line).is_some_and(|players| players.contains_key(player))
+    }
+
+    /// True while this session waits.
+    pub fn waits(&mut self, key: &Key, session: &SessionId) -> bool {
+        self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
+    }
+
+    /// Tells everybody who waits in the line where they stand. Whoever is beyond the list is moved up by what was
+    /// admitted since they were last counted.
+    pub fn tell(&mut self, line: &LineName, standing: &Standing) {
+        let places: HashMap<&Player, u64> = standing.first.iter().zip(1_u64..).collect();
+        let pace = standing.state.admitted_per_second(standing.at_ms);
+        for (player, record) in self.lines.get_mut(line).into_iter().flatten() {
+            let Stage::Waiting(waiter) = &mut record.stage else { continue };
+            let (position, ahead) = match places.get(player) {
+                Some(position) => (Some(*position), position.saturating_sub(1)),
+                // All are listed, so this one has just left the line, and something else is said of it.
+                None if standing.waiting <= POSITIONS_MAX => continue,
+                None => (None, waiter.moved_up(pace, standing.at_ms).clamp(POSITIONS_MAX, standing.waiting)),
+            };
+            waiter.tell(position, ahead, standing.at_ms, standing.wait_ms(ahead));
+        }
+    }
+}
+
+impl Waiter {
+    fn moved_up(&self, per_second: f64, now_ms: u64) -> u64 {
+        #[expect(clippy::cast_precision_loss, reason = "a time between two looks")]
+        let seconds = now_ms.saturating_sub(self.at_ms) as f64 / 1_000.0;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
+        let passed = (per_second * seconds) as u64;
+        self.ahead.saturating_sub(passed)
+    }
+
+    fn tell(&mut self, position: Option<u64>, ahead: u64, at_ms: u64, estimate_ms: Option<u64>) {
+        (self.ahead, self.at_ms) = (ahead, at_ms);
+        self.told.send_if_modified(|state| {
+            let changed = (state.position, state.estimate_ms) != (position, estimate_ms);
+            (state.position, state.estimate_ms) = (position, estimate_ms);
+            changed
+        });
+    }
+}
+
+impl Record {
+    /// Tells whoever listens the last update.
+    fn end(&self, update: Update) {
+        if let Stage::Waiting(waiter) = &self.stage {
+            waiter.told.send_modify(|state| state.end = Some(update));
+        }
+    }
+}
