@@ -18,7 +18,7 @@ use crate::token::{Book, BookOptions};
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, line_events, token_events};
-use super::lines::Redemptions;
+use super::lines::{Admitting, Redemptions};
 use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
@@ -208,6 +208,7 @@ impl Setup {
             token_events: token_events(),
             line_events: line_events(),
             hears_lines: hears_beats,
+            admitting: Admitting::default(),
             arrivals,
             redemptions: Redemptions::default(),
             runtime,

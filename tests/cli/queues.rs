@@ -258,6 +258,28 @@ async fn que_12_a_watched_line_shows_what_happens_and_ends_when_it_is_told_to() 
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
 }
 
+// QUE-12: who admits is what living proxies say, and nobody where none of them can.
+#[tokio::test]
+async fn que_12_a_proxy_that_admits_shows_and_one_that_cannot_does_not() {
+    let beats = "heartbeat: {intervalMs: 100}\ndirectory: {suspectMs: 300000, offlineMs: 400000}\n";
+    let scene = Scene::with_config(&format!("{CONFIG}{beats}"), BookOptions::default()).await;
+    let mut command = scene.command(&["node", "--id", "p7", "--role", "proxy", "--addr", "127.0.0.1:25577"]);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = piped.spawn().expect("the binary starts");
+    let admit = |who: Value| {
+        let told = scene.json(&["queues"]);
+        ["login", "vip"].iter().all(|line| of(&told, line)["admitters"] == who)
+    };
+    eventually("it says that it admits", LIMIT, async || admit(json!(["p7"]))).await;
+    scene.run(&["kill", "on"]).code(0);
+    eventually("the kill switch stops it", LIMIT, async || admit(json!([]))).await;
+    scene.run(&["kill", "off"]).code(0);
+    eventually("it goes on", LIMIT, async || admit(json!(["p7"]))).await;
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert!(child.wait().expect("it ends").success());
+    assert!(admit(json!([])), "it has left");
+}
+
 // R-22, QUE-3: where no agent looks after the line, a cron of one line does, and its rehearsal touches nothing.
 #[tokio::test]
 async fn que_3_reap_looks_after_lines() {

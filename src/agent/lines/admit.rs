@@ -52,10 +52,12 @@ pub(super) async fn supervise(desk: Arc<Desk>) {
 /// Admits one line's players until it is taken out of the config.
 async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
     let mut admits = desk.admits();
+    let part = desk.core.admitting.part(&name);
     let mut present: Option<(Arc<Room>, Admitter)> = None;
     let mut idle = 0;
     loop {
         if !*admits.borrow_and_update() {
+            part.works(false);
             tokio::select! {
                 () = desk.core.stop.cancelled() => return,
                 changed = admits.changed() => if changed.is_err() { return },
@@ -77,6 +79,7 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             () = desk.core.stop.cancelled() => return,
             round = round(&desk, admitter) => round,
         };
+        part.works(round.is_ok());
         let (pause, wakes) = match &round {
             Ok(round) => {
                 let pause = pace(round, &admitter.line().options().gate, tick);
