@@ -10,6 +10,8 @@ mod config;
 mod faults;
 #[path = "cli/nodes.rs"]
 mod nodes;
+#[path = "cli/queues.rs"]
+mod queues;
 #[path = "cli/reap.rs"]
 mod reap;
 #[path = "cli/routes.rs"]

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use maitred::envelope::{Keyring, Secret};
-use maitred::ids::{NodeId, Zone};
+use maitred::envelope::{Keyring, Kind, Secret};
+use maitred::ids::{LineName, NodeId, Player, SessionId, Zone};
 use maitred::node::{Control, KILL, kill_name};
+use maitred::queue::{Attributes, Line, LineOptions};
 use maitred::store::{Trust, scripts};
 use maitred::token::BookOptions;
 use scene::{Ran, SECRET, Scene, backend, maitred, run};
@@ -83,9 +84,13 @@ async fn sto_15_a_good_store_has_nothing_to_complain_about_and_is_left_as_it_was
     let names = [
         "clock",
         "control",
+        "gates",
+        "heads",
+        "lines",
         "lua",
         "memory",
         "nodes",
+        "passes",
         "persistence",
         "pins",
         "publish",
@@ -94,6 +99,7 @@ async fn sto_15_a_good_store_has_nothing_to_complain_about_and_is_left_as_it_was
         "rights",
         "secret",
         "server",
+        "tickets",
         "tokens",
     ];
     assert_eq!(found.keys().map(String::as_str).collect::<Vec<_>>(), names);
@@ -297,4 +303,66 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
     let mut command = scene.command(&["doctor", "--json"]);
     command.env("MAITRED_SECRET", OTHER_SECRET);
     says(run(command), 1, "nodes", "fail", &["1 not believed", "compare key ids"]);
+}
+
+// STO-15, R-22, R-29: a line that stands still looks like a line that is merely long.
+#[tokio::test]
+async fn sto_15_each_fault_of_a_line_has_its_line() {
+    let scene = good().await;
+    let (_p1, p1) = scene.join(scene::proxy("p1")).await;
+    let name = LineName::new("login").expect("valid");
+    let options = LineOptions::new(name.clone());
+    let line = Line::new(scene.store.clone(), scene.trust.clone(), scene.control.clone(), options).expect("usable");
+    for who in ["alice", "bob", "carol"] {
+        let (who, session) = (Player::new(who).expect("valid"), SessionId::fresh());
+        line.enter(&p1, &who, 0, &session, &Attributes::default(), None).await.expect("the store answers");
+    }
+    says(json(&scene, &[]), 0, "lines", "ok", &["1 line, 3 wait, 0 away"]);
+    says(json(&scene, &[]), 0, "tickets", "ok", &["3 looked at, 0 not believed"]);
+    says(json(&scene, &[]), 0, "passes", "ok", &["0 looked at"]);
+
+    line.pause().await.expect("the store answers");
+    says(json(&scene, &[]), 0, "gates", "warn", &["paused: login since ", "UTC", "3 waiting", "queue NAME resume"]);
+    line.resume().await.expect("the store answers");
+    says(json(&scene, &[]), 0, "gates", "ok", &["none is paused"]);
+
+    scene.by_hand(&["ZADD", "maitred:{eu}:line:login", "9", "ghost"]).await;
+    says(json(&scene, &[]), 0, "lines", "warn", &["1 index entries without a ticket", "maitred reap"]);
+    scene.run(&["reap"]).code(0);
+    says(json(&scene, &[]), 0, "lines", "ok", &["3 wait"]);
+
+    // Before the old secret is dropped: who still stands there by it.
+    let pass = signed_pass(&scene, &name, "dave").await;
+    let rotated = || {
+        let mut command = scene.command(&["doctor", "--json"]);
+        command.env("MAITRED_SECRET", OTHER_SECRET).env("MAITRED_SECRET_ALSO", SECRET);
+        run(command)
+    };
+    says(rotated(), 0, "tickets", "warn", &["3 still signed with an old secret", "signed them again"]);
+    says(rotated(), 0, "passes", "warn", &["1 still signed with an old secret", "until they have expired"]);
+    scene.by_hand(&["HSET", &pass, "server", "evil"]).await;
+    says(json(&scene, &[]), 1, "passes", "fail", &["1 not believed", "compare key ids"]);
+    scene.by_hand(&["DEL", &pass]).await;
+
+    let tickets = "maitred:{eu}:tickets:login";
+    scene.by_hand(&["HSET", tickets, "bob", "1 0 p1 1 s 1 1 x "]).await;
+    says(json(&scene, &[]), 1, "tickets", "fail", &["3 looked at, 1 not believed", "stranger"]);
+    scene.by_hand(&["HSET", tickets, "alice", "1 0 p1 1 s 1 2 x "]).await;
+    says(json(&scene, &[]), 1, "heads", "fail", &["the head of login is of version 2, this build knows 1"]);
+    says(json(&scene, &[]), 1, "tickets", "fail", &["1 of a version that this build does not know"]);
+
+    scene.by_hand(&["SET", "maitred:{eu}:lines", "x"]).await;
+    says(json(&scene, &[]), 1, "lines", "fail", &["WRONGTYPE", "TYPE"]);
+}
+
+/// The key of a pass that a member signed.
+async fn signed_pass(scene: &Scene, line: &LineName, player: &str) -> String {
+    let (op, expires_at) = ("op1", (scene.store.clock().now_ms() + 600_000).to_string());
+    let fields = [line.as_str(), player, "b1", "", &expires_at, op, "1"];
+    let sig = scene.trust.keyring().sign(Kind::Pass, &fields);
+    let key = format!("maitred:{{eu}}:pass:{line}:{player}");
+    let row = ["server", "b1", "link", "", "expires_at", &expires_at, "op", op, "v", "1", "sig", sig.as_str()];
+    let unsigned = ["serial", "1", "seq", "1", "lane", "0", "session", "s1"];
+    scene.by_hand(&[&["HSET", key.as_str()], &row[..], &unsigned[..]].concat()).await;
+    key
 }

@@ -16,10 +16,13 @@ local gate, name, paused = KEYS[1], ARGV[1], ARGV[2]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 if paused == '1' then
-  redis.call('HSET', gate, 'paused', '1')
+  -- A second one says nothing of when players stopped being admitted.
+  if redis.call('HGET', gate, 'paused') ~= '1' then
+    redis.call('HSET', gate, 'paused', '1', 'paused_at', now_text)
+  end
   redis.call('PUBLISH', ARGV[3], 'paused ' .. name)
   return { 'PAUSED', now_text }
 end
-redis.call('HDEL', gate, 'paused')
+redis.call('HDEL', gate, 'paused', 'paused_at')
 redis.call('PUBLISH', ARGV[3], 'resumed ' .. name)
 return { 'RESUMED', now_text }

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
-    Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership, NodeRecord,
-    NodeState,
+    ADMITS_LABEL, Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership,
+    NodeRecord, NodeState,
 };
 use crate::queue::LineEvent;
 use crate::store::{Feed, FeedItem, Store, Trust};
@@ -23,7 +23,7 @@ use crate::token::{Book, Claimant, TokenEvent};
 
 use super::background;
 use super::config::Config;
-use super::lines::Redemptions;
+use super::lines::{Admitting, Redemptions};
 use super::live::Live;
 
 /// Token events that may wait for a slow listener; one that falls behind is told to look at everything again.
@@ -115,6 +115,7 @@ pub(crate) struct Core {
     pub line_events: broadcast::Sender<LineHint>,
     /// This node subscribes to the lines' channel. Nothing comes on it where nobody uses lines.
     pub hears_lines: bool,
+    pub admitting: Admitting,
     /// Players who came here and whose places are held until a heartbeat counts them.
     pub arrivals: Arrivals,
     pub redemptions: Redemptions,
@@ -160,9 +161,11 @@ impl Core {
         let mut labels = self.config().node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
         labels.entry("platform".to_owned()).or_insert_with(|| std::env::consts::OS.to_owned());
-        // Only a push and an operator may say so.
+        // Only a push, an operator and an admitter may say so.
         labels.remove(CONFIG);
         labels.remove(DRAINING_LABEL);
+        labels.remove(ADMITS_LABEL);
+        labels.extend(self.admitting.label().map(|lines| (ADMITS_LABEL.to_owned(), lines)));
         if let Some(version) = self.live.pushed() {
             labels.insert(CONFIG.to_owned(), version.to_string());
         }

@@ -12,6 +12,7 @@ use crate::node::ControlEntry;
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus};
+use super::live::Live;
 use super::managed_state::ManagedState;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
@@ -27,14 +28,23 @@ pub trait Keep: Send + Sync + 'static {
     /// Tells how it is, for as long as it is polled. Ends only where the agent can never work, with the reason.
     fn follow(&self, tell: Tell<'_>) -> impl Future<Output = Error> + Send;
 
+    /// Its config.
+    fn live(&self) -> &Live;
+
     /// Takes the sections of a config that can change while it runs.
-    fn set_file(&self, config: &Config) -> Result<()>;
+    fn set_file(&self, config: &Config) -> Result<()> {
+        self.live().set_file(config)
+    }
 
     /// The push in force.
-    fn push(&self) -> Option<ControlEntry>;
+    fn push(&self) -> Option<ControlEntry> {
+        self.live().in_force()
+    }
 
     /// Takes over the push that was in force in the agent before it.
-    fn carry(&self, push: &ControlEntry);
+    fn carry(&self, push: &ControlEntry) {
+        self.live().carry(push);
+    }
 
     /// Leaves; bounded.
     fn end(&self) -> impl Future<Output = ()> + Send;
@@ -76,16 +86,8 @@ impl Keep for Agent {
         }
     }
 
-    fn set_file(&self, config: &Config) -> Result<()> {
-        self.core().live.set_file(config)
-    }
-
-    fn push(&self) -> Option<ControlEntry> {
-        self.core().live.in_force()
-    }
-
-    fn carry(&self, push: &ControlEntry) {
-        self.core().live.carry(push);
+    fn live(&self) -> &Live {
+        &self.core().live
     }
 
     async fn end(&self) {
@@ -98,16 +100,8 @@ impl<I: Inventory> Keep for BackendAgent<I> {
         self.agent().follow(tell).await
     }
 
-    fn set_file(&self, config: &Config) -> Result<()> {
-        self.agent().set_file(config)
-    }
-
-    fn push(&self) -> Option<ControlEntry> {
-        self.agent().push()
-    }
-
-    fn carry(&self, push: &ControlEntry) {
-        self.agent().carry(push);
+    fn live(&self) -> &Live {
+        self.agent().live()
     }
 
     async fn end(&self) {
@@ -124,16 +118,8 @@ impl Keep for ProxyAgent {
         self.agent().follow(tell).await
     }
 
-    fn set_file(&self, config: &Config) -> Result<()> {
-        self.agent().set_file(config)
-    }
-
-    fn push(&self) -> Option<ControlEntry> {
-        self.agent().push()
-    }
-
-    fn carry(&self, push: &ControlEntry) {
-        self.agent().carry(push);
+    fn live(&self) -> &Live {
+        self.agent().live()
     }
 
     async fn end(&self) {
@@ -155,16 +141,8 @@ impl Keep for RouterAgent {
         std::future::pending().await
     }
 
-    fn set_file(&self, config: &Config) -> Result<()> {
-        self.live().set_file(config)
-    }
-
-    fn push(&self) -> Option<ControlEntry> {
-        self.live().in_force()
-    }
-
-    fn carry(&self, push: &ControlEntry) {
-        self.live().carry(push);
+    fn live(&self) -> &Live {
+        &self.live
     }
 
     async fn end(&self) {}

@@ -13,7 +13,7 @@ use super::config::Config;
 /// The config in force: the file's, and over it the newest push that this build can use. Reading it costs no lock; a
 /// request reads it once, so that it sees one config from its start to its end.
 #[derive(Debug)]
-pub(super) struct Live {
+pub struct Live {
     now: ArcSwap<Config>,
     parts: Mutex<Parts>,
     /// The version of the push in force.

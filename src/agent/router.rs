@@ -20,7 +20,7 @@ use super::take::take;
 /// lease, so its claims are reopened by their age alone. No task runs for it.
 pub struct RouterAgent {
     id: NodeId,
-    live: Live,
+    pub(super) live: Live,
     book: Book,
     trust: Trust,
     /// When the control entries were last asked for.
@@ -105,10 +105,6 @@ impl RouterAgent {
             Ok(Err(error)) => tracing::debug!(%error, "the control entries could not be read"),
             Err(_) => tracing::debug!("the control entries were not read in time"),
         }
-    }
-
-    pub(super) fn live(&self) -> &Live {
-        &self.live
     }
 
     fn claimant(&self) -> Claimant {

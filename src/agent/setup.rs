@@ -18,7 +18,7 @@ use crate::token::{Book, BookOptions};
 use super::backend::{BackendAgent, Inventory};
 use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, line_events, token_events};
-use super::lines::Redemptions;
+use super::lines::{Admitting, Redemptions};
 use super::live::Live;
 use super::proxy::ProxyAgent;
 use super::router::RouterAgent;
@@ -209,6 +209,7 @@ impl Setup {
             line_events: line_events(),
             // Proxies and lobbies, whose players wait, and backends, who serve the wait lines.
             hears_lines: hears_beats || accepting,
+            admitting: Admitting::default(),
             arrivals,
             redemptions: Redemptions::default(),
             runtime,

@@ -118,14 +118,6 @@ impl Context {
         Ok((self.store().await?, trust))
     }
 
-    /// The reservation book, with the control entries read.
-    pub async fn book(&self) -> Result<Book> {
-        let (store, trust) = self.fleet().await?;
-        let control = Control::default();
-        control.refresh(&store, &trust).await?;
-        Ok(self.book_of(&store, &trust, control))
-    }
-
     /// The reservation book over a store that is connected.
     pub fn book_of(&self, store: &Store, trust: &Trust, control: Control) -> Book {
         Book::new(store.clone(), trust.clone(), control, Setup::book_options(&self.config))

@@ -16,6 +16,7 @@ mod node;
 mod nodes;
 mod peers;
 mod private_store;
+mod queues;
 mod reap;
 mod routes;
 mod scripts;
@@ -61,6 +62,10 @@ enum Command {
     Routes(routes::ListOptions),
     /// Show one object's owner, version and age
     Route(routes::OneOptions),
+    /// Show every line that players wait in
+    Queues(queues::ListOptions),
+    /// Show one line, pause, resume, empty or watch it
+    Queue(queues::OneOptions),
     /// List, verify, load or pin the scripts
     Scripts(scripts::Options),
     /// Check a config file, write a commented default, push a config to every running node
@@ -174,6 +179,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Tokens(options) => tokens::run(&context, options).await,
         Command::Routes(options) => routes::list(&context, options).await,
         Command::Route(options) => routes::one(&context, options).await,
+        Command::Queues(options) => queues::list(&context, options).await,
+        Command::Queue(options) => queues::one(&context, options).await,
         Command::Scripts(options) => scripts::run(&context, options).await,
         Command::Config(options) => config_cmd::run(&context, options).await,
         Command::Curves(options) => curves::run(&context, options).await,

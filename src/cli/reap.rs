@@ -6,28 +6,35 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::error::{Class, Error, Result, StoreRefusal};
-use crate::ids::{NodeId, Role};
+use crate::ids::{LineName, NodeId, Role};
 use crate::node::roster::{self, FORGET_MS};
+use crate::queue::{SweepReport, lines};
 use crate::token::{Book, ReapOptions, ReapReport, reap_servers};
 
 use super::Failure;
 use super::context::Context;
+use super::queues::Hall;
 use super::span::{self, Stop};
 use super::view::{self, Grid, Tone};
 
 /// Servers swept in one step, so that a long sweep shows how far it is.
 const STEP: usize = 64;
+/// Keys of a line that may be left over without a name on the list of lines.
+const LINE_KEYS: [&str; 4] = ["tickets:", "line:", "away:", "gate:"];
 /// Time between two walks over the whole keyspace of a command that goes on.
 const WALK_EVERY: Duration = Duration::from_secs(60);
 
 const JSON_HELP: &str = "\
 Expires tokens whose time is over, reopens claims of the dead, takes nodes off the roster that were silent for \
-directory.removedMs, forgets the last epoch of ids unseen for a day, and heals every index. Times come from the config: \
+directory.removedMs, forgets the last epoch of ids unseen for a day, and heals every index. In lines, players of dead \
+proxies drop, and places whose grace is over go; the gate of a line that a named config does not know goes with its last \
+ticket. Times come from the config: \
 give the fleet's own with --config. Any number may run at once.
 
 With --json one object a sweep: dry_run, as_of (store ms), expired, reopened, kept (looked at again later), healed (index \
 entries without a token), skipped (taken by another reaper), servers, removed (ids taken off the roster), forgotten (ids), \
-lists (names of servers and roles that nothing stood behind), elapsed_ms.";
+lists (names of servers and roles that nothing stood behind), lines (lines looked at, away (players whose proxy is gone), out \
+(places that went), healed (index entries)), elapsed_ms.";
 
 /// Options of this command.
 #[derive(Debug, Args)]
@@ -48,8 +55,10 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
+    let hall = Hall::open(context).await?;
     let sweep = Sweep {
-        book: context.book().await?,
+        hall: hall.clone(),
+        book: context.book_of(&hall.store, &hall.trust, hall.control.clone()),
         tokens: ReapOptions { dry_run: options.dry_run, batch: context.config.tokens.reap_batch, limit: options.limit },
         removed_ms: context.config.directory.removed_ms,
         forget_ms: options.forget_after.map_or(FORGET_MS, span::ms),
@@ -81,6 +90,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 }
 
 struct Sweep {
+    hall: Hall,
     book: Book,
     tokens: ReapOptions,
     removed_ms: u64,
@@ -97,7 +107,15 @@ struct Report {
     removed: Vec<NodeId>,
     forgotten: u64,
     lists: usize,
+    lines: Lines,
     elapsed_ms: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Lines {
+    lines: usize,
+    #[serde(flatten)]
+    swept: SweepReport,
 }
 
 /// Names on an index and names that have keys: both are swept, so that neither can hide from the other.
@@ -120,10 +138,12 @@ impl Sweep {
             removed: Vec::new(),
             forgotten: 0,
             lists: 0,
+            lines: Lines::default(),
             elapsed_ms: 0,
         };
         self.sweep_tokens(walk, &mut report).await?;
         self.sweep_nodes(walk, &mut report).await?;
+        self.sweep_lines(walk, &mut report).await?;
         report.elapsed_ms = span::ms(started.elapsed());
         Ok(report)
     }
@@ -164,6 +184,21 @@ impl Sweep {
         } else {
             report.removed = roster::remove_silent_of(store, &rosters, self.removed_ms).await?;
             report.forgotten = roster::forget(store, self.forget_ms).await?;
+        }
+        Ok(())
+    }
+
+    async fn sweep_lines(&self, walk: bool, report: &mut Report) -> Result<()> {
+        let listed = lines(&self.hall.store).await?;
+        let mut names: BTreeSet<String> = listed.iter().map(ToString::to_string).collect();
+        for kind in LINE_KEYS {
+            names.extend(self.names(walk, kind, Vec::new()).await?.all);
+        }
+        for name in names.iter().filter_map(|name| LineName::new(name).ok()) {
+            let line = self.hall.line(&name)?;
+            let swept = if self.tokens.dry_run { line.sweep_preview().await? } else { line.sweep().await? };
+            report.lines.swept.add(swept);
+            report.lines.lines += 1;
         }
         Ok(())
     }
@@ -223,6 +258,9 @@ impl Report {
                 u64::try_from(self.lists).unwrap_or(0),
                 "names of servers and roles without anything behind them",
             ),
+            ("away", self.lines.swept.away, "players in lines whose proxy is gone; the place is kept for the grace"),
+            ("out", self.lines.swept.out, "places in lines that were kept long enough"),
+            ("line entries", self.lines.swept.healed, "index entries of lines that were put right"),
         ] {
             let tone = if count == 0 { Tone::Dim } else { Tone::Plain };
             grid.row([(what.to_owned(), tone), (count.to_string(), tone), (text.to_owned(), tone)]);
@@ -234,7 +272,7 @@ impl Report {
     fn line(&self) -> String {
         let tokens = &self.tokens;
         format!(
-            "{}{} expired {}  reopened {}  kept {}  healed {}  skipped {}  removed {}  forgotten {}  lists {}  in {} ms",
+            "{}{} expired {}  reopened {}  kept {}  healed {}  skipped {}  removed {}  forgotten {}  lists {}  away {}  out {}  line entries {}  in {} ms",
             view::clock(self.as_of),
             if self.dry_run { " (dry run)" } else { "" },
             tokens.expired,
@@ -245,6 +283,9 @@ impl Report {
             self.removed.len(),
             self.forgotten,
             self.lists,
+            self.lines.swept.away,
+            self.lines.swept.out,
+            self.lines.swept.healed,
             self.elapsed_ms,
         )
     }

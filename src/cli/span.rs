@@ -58,10 +58,15 @@ impl Stop {
 
     /// Waits for `pause`. True where the end was asked for instead.
     pub async fn within(&mut self, pause: Duration) -> bool {
+        self.or(tokio::time::sleep(pause)).await.is_none()
+    }
+
+    /// Does `work`. None where the end was asked for before it was done: the rest of it is dropped.
+    pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            _ = self.interrupt.recv() => true,
-            _ = self.terminate.recv() => true,
-            () = tokio::time::sleep(pause) => false,
+            _ = self.interrupt.recv() => None,
+            _ = self.terminate.recv() => None,
+            done = work => Some(done),
         }
     }
 }

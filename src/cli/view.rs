@@ -31,9 +31,14 @@ fn may_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
+/// True where stdout is a terminal, which can be drawn anew.
+pub(super) fn is_screen() -> bool {
+    std::io::stdout().is_terminal()
+}
+
 /// Starts a screen anew where stdout is a terminal, for what is shown again and again.
 pub(super) fn fresh_screen() {
-    if std::io::stdout().is_terminal() {
+    if is_screen() {
         let mut out = std::io::stdout().lock();
         // A terminal that is gone shows at the next line.
         let _ = out.write_all(b"\x1b[H\x1b[2J");
@@ -65,6 +70,13 @@ pub(super) fn print_failure(as_json: bool, text: &str) {
         // Nobody is left to tell if stderr is gone.
         let _ = writeln!(err, "maitred: {text}");
     }
+}
+
+/// A word beside the result, on stderr.
+pub(super) fn note(text: &str) {
+    let mut err = std::io::stderr().lock();
+    // Nobody is left to tell if stderr is gone.
+    let _ = writeln!(err, "note: {text}");
 }
 
 /// How a cell looks.

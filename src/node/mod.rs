@@ -34,6 +34,6 @@ pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};
 pub use membership::{BeatOutcome, Membership};
-pub use record::{Identity, Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
+pub use record::{ADMITS_LABEL, Identity, Load, LoadSample, NODE_WIRE_MAX_BYTES, NodeRecord, NodeState};
 pub use switches::Switches;
 pub use view::{DirectoryEvent, NodeView, ServiceRef, Snapshot};

@@ -12,6 +12,9 @@ use crate::store::{Row, Trust};
 /// Longest node row taken off the wire, in bytes.
 pub const NODE_WIRE_MAX_BYTES: usize = 65_536;
 
+/// The label of a node's row that names the lines whose players it admits, blanks between.
+pub const ADMITS_LABEL: &str = "admits";
+
 /// What a node says of its own condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

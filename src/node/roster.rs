@@ -18,50 +18,52 @@ pub const FORGET_MS: u64 = 86_400_000;
 /// One role with its ids and the store time of each one's last beat.
 pub type Roster = (Role, Vec<(NodeId, u64)>);
 
+/// The roles on the list of roles. A name that is no role was written by hand; nothing of ours stands behind it.
+async fn roles(store: &Store) -> Result<BTreeSet<Role>> {
+    let names = store.members(store.keys().roles()).await?;
+    Ok(names.iter().filter_map(|role| Role::new(role).ok()).collect())
+}
+
 /// Reads the rosters of all roles on the list of roles.
 pub async fn rosters(store: &Store) -> Result<Vec<Roster>> {
-    let roles = store.members(store.keys().roles()).await?;
-    // A name that is no role was written by hand; nothing of ours stands behind it.
-    let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
-    rosters_of(store, &roles).await
+    rosters_of(store, &Vec::from_iter(roles(store).await?)).await
 }
 
 /// What [`rosters`] reads, and the roles whose roster is a key of another type, each with the store's refusal: nothing is
 /// known of their nodes. A backend or proxy cannot even put its role on the list of roles then, so that both are always
 /// looked at.
 pub async fn rosters_and_refused(store: &Store) -> Result<(Vec<Roster>, Vec<(Role, Error)>)> {
-    let listed = store.members(store.keys().roles()).await?;
-    let listed: BTreeSet<Role> = listed.iter().filter_map(|role| Role::new(role).ok()).collect();
-    let all: BTreeSet<Role> = listed.iter().cloned().chain([Role::backend(), Role::proxy()]).collect();
+    let listed = roles(store).await?;
+    let looked_at: BTreeSet<Role> = listed.iter().cloned().chain([Role::backend(), Role::proxy()]).collect();
+    let (mut read, refused) = each(store, &looked_at).await?;
+    read.retain(|(role, _)| listed.contains(role));
+    Ok((read, refused))
+}
+
+/// Reads the rosters of `roles`, whether they are on the list of roles or not. One that is a key of another type is left
+/// out.
+pub async fn rosters_of(store: &Store, roles: &[Role]) -> Result<Vec<Roster>> {
+    let (read, refused) = each(store, roles).await?;
+    for (role, error) in refused {
+        tracing::debug!(%role, %error, "this roster is left out, not all of them");
+    }
+    Ok(read)
+}
+
+/// Reads the rosters of `roles`, those that are a key of another type apart.
+async fn each(store: &Store, roles: impl IntoIterator<Item = &Role>) -> Result<(Vec<Roster>, Vec<(Role, Error)>)> {
     let (mut read, mut refused) = (Vec::new(), Vec::new());
-    for role in all {
-        match roster(store, &role).await {
-            Ok(ids) if listed.contains(&role) => read.push((role, ids)),
-            Ok(_) => {}
-            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => refused.push((role, error)),
+    for role in roles {
+        match store.scores(store.keys().roster(role)).await {
+            Ok(ids) => {
+                let id = |(id, score): (String, f64)| Some((NodeId::new(&id).ok()?, score_ms(score)));
+                read.push((role.clone(), ids.into_iter().filter_map(id).collect()));
+            }
+            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => refused.push((role.clone(), error)),
             Err(error) => return Err(error),
         }
     }
     Ok((read, refused))
-}
-
-async fn roster(store: &Store, role: &Role) -> Result<Vec<(NodeId, u64)>> {
-    let ids = store.scores(store.keys().roster(role)).await?;
-    Ok(ids.into_iter().filter_map(|(id, score)| Some((NodeId::new(&id).ok()?, score_ms(score)))).collect())
-}
-
-/// Reads the rosters of `roles`, whether they are on the list of roles or not.
-pub async fn rosters_of(store: &Store, roles: &[Role]) -> Result<Vec<Roster>> {
-    let mut rosters = Vec::new();
-    for role in roles {
-        match roster(store, role).await {
-            Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
-                tracing::debug!(%role, %error, "this roster is left out, not all of them");
-            }
-            ids => rosters.push((role.clone(), ids?)),
-        }
-    }
-    Ok(rosters)
 }
 
 /// A score of ours is a whole number of ms below 2^53.
@@ -153,8 +155,7 @@ pub async fn forget(store: &Store, forget_ms: u64) -> Result<u64> {
 
 /// `batch` is ids and the entries that were read of them.
 async fn forget_batch(store: &Store, forget_ms: u64, batch: &[(&str, &str)]) -> Result<u64> {
-    let roles = store.members(store.keys().roles()).await?;
-    let roles: Vec<Role> = roles.iter().filter_map(|role| Role::new(role).ok()).collect();
+    let roles = roles(store).await?;
     if roles.len() > ROLES_MAX {
         tracing::warn!(roles = roles.len(), "more roles than one call can look through; epochs stay");
         return Ok(0);

@@ -1,12 +1,13 @@
 //! The upkeep of lines: places of dead proxies, places kept long enough, index entries without a row. Any number may run
 //! at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::ids::{LineName, NodeId, Player};
+use crate::node::roster::score_ms;
 use crate::store::{Invocation, Key, Store, scripts};
 
 use super::line::Line;
@@ -35,6 +36,10 @@ impl SweepReport {
         self.out += other.out;
         self.healed += other.healed;
     }
+}
+
+fn count(players: usize) -> u64 {
+    u64::try_from(players).unwrap_or(u64::MAX)
 }
 
 /// The lines that hold tickets.
@@ -66,6 +71,59 @@ impl Line {
         } else if tickets == 0 {
             // The gate of a line that nobody configured goes with its last ticket.
             report.add(self.sweep_players(None, &[], false).await?);
+        }
+        Ok(report)
+    }
+
+    /// What [`sweep`](Self::sweep) would do now. Changes nothing. Where the counts of the indexes do not agree, all of the
+    /// line is read.
+    pub async fn sweep_preview(&self) -> Result<SweepReport> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
+        let now = self.store.clock().now_ms();
+        let (mut dead, mut held) = (Vec::new(), BTreeMap::new());
+        for holder in self.holders().await? {
+            if !self.is_alive(&holder).await? {
+                dead.push(holder.clone());
+            }
+            let players = self.held_by(&holder).await?;
+            held.insert(holder, players);
+        }
+        let (tickets, waiting, away) = self.counts().await?;
+        if tickets == waiting + away {
+            let due = self.store.score_ranges(&[keys.away(name)], &now.to_string(), SWEEP_MAX).await?;
+            let dropping = dead.iter().filter_map(|holder| held.get(holder)).map(Vec::len).sum();
+            return Ok(SweepReport { away: count(dropping), out: count(due.iter().map(Vec::len).sum()), healed: 0 });
+        }
+        let tickets = self.store.scan_row(keys.tickets(name)).await?;
+        let waiting: BTreeSet<String> =
+            self.store.scores(keys.line(name)).await?.into_iter().map(|(player, _)| player).collect();
+        let away: BTreeMap<String, f64> = self.store.scores(keys.away(name)).await?.into_iter().collect();
+        let mut holders_of: BTreeMap<&str, Vec<&Holder>> = BTreeMap::new();
+        for (holder, players) in &held {
+            players.iter().for_each(|player| holders_of.entry(player).or_default().push(holder));
+        }
+        let players: BTreeSet<&str> = tickets
+            .fields()
+            .map(|(player, _)| player)
+            .chain(waiting.iter().chain(away.keys()).map(String::as_str))
+            .chain(holders_of.keys().copied())
+            .filter(|player| Player::new(player).is_ok())
+            .collect();
+        let mut report = SweepReport::default();
+        for player in players {
+            let holder = tickets.get(player).and_then(Ticket::holder_of);
+            let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
+            let listed_by = holders_of.get(player).into_iter().flatten();
+            let is_astray = listed_by.into_iter().any(|by| Some(*by) != holder.as_ref());
+            if tickets.get(player).is_none() {
+                report.healed += 1;
+            } else if !waits && goes_at.is_some_and(|at| at <= now) {
+                report.out += 1;
+            } else if waits && holder.as_ref().is_some_and(|holder| dead.contains(holder)) {
+                report.away += 1;
+            } else if waits == goes_at.is_some() || is_astray {
+                report.healed += 1;
+            }
         }
         Ok(report)
     }

@@ -1,10 +1,12 @@
-use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
+use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, LineName, NodeId, Player, Region, RequestId, SessionId};
 use crate::store::Trust;
 
 /// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.
 pub const ATTRIBUTES_MAX_BYTES: usize = 64;
+/// Characters of an unknown version that an error shows.
+const VERSION_SHOWN: usize = 20;
 
 /// Who holds a ticket: one incarnation of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -144,26 +146,38 @@ impl Ticket {
 
     /// Reads and verifies a text of `tickets:<line>`. What does not verify is audited.
     pub fn read(trust: &Trust, line: &LineName, player: &Player, text: &str) -> TicketText {
+        match Self::verified(trust, line, player, text) {
+            Ok(ticket) => TicketText::Good(ticket),
+            Err(Error::SchemaVersion { .. }) => TicketText::Strange,
+            Err(_) => TicketText::Forged,
+        }
+    }
+
+    /// [`read`](Self::read) with the reason. Errors with [`Error::SchemaVersion`] for a version that this build does not
+    /// know, with [`Error::Untrusted`] for whatever no member wrote; both are audited.
+    pub fn verified(trust: &Trust, line: &LineName, player: &Player, text: &str) -> Result<Self> {
         let key = || format!("ticket of {player} in {line}");
         let fields: Vec<&str> = text.splitn(9, ' ').collect();
-        let forged = |reason: AuditReason| {
-            trust.audit().drop(reason, line.as_str(), &key());
-            TicketText::Forged
-        };
         if let Some(version) = fields.get(6).filter(|version| **version != SCHEMA_VERSION_TEXT)
             && version.bytes().all(|byte| byte.is_ascii_digit())
             && !version.is_empty()
         {
             trust.audit().drop(AuditReason::SchemaVersion, line.as_str(), &key());
-            return TicketText::Strange;
+            let version = version.chars().take(VERSION_SHOWN).collect();
+            return Err(Error::SchemaVersion { what: key(), version, known: SCHEMA_VERSION });
         }
-        let Some(ticket) = Self::from_fields(line, player, &fields) else {
-            return forged(AuditReason::Malformed);
-        };
-        match ticket.with_fields(|fields| trust.keyring().verify(Kind::Ticket, fields, &ticket.sig)) {
-            Ok(()) => TicketText::Good(ticket),
-            Err(failure) => forged(AuditReason::from(failure)),
-        }
+        let refuse = |reason: AuditReason| trust.refuse(reason, line.as_str(), &key());
+        let ticket = Self::from_fields(line, player, &fields).ok_or_else(|| refuse(AuditReason::Malformed))?;
+        ticket
+            .with_fields(|fields| trust.keyring().verify(Kind::Ticket, fields, &ticket.sig))
+            .map_err(|failure| refuse(AuditReason::from(failure)))?;
+        Ok(ticket)
+    }
+
+    /// True where another secret than the signing one made the signature: it has to be signed again before that secret is
+    /// dropped.
+    pub fn is_of_old_secret(&self, trust: &Trust) -> bool {
+        !self.sig.starts_with(trust.keyring().kid().as_str())
     }
 
     fn from_fields(line: &LineName, player: &Player, fields: &[&str]) -> Option<Self> {

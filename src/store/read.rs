@@ -194,6 +194,11 @@ impl Store {
 
     /// The fields of a large hash (`HSCAN` on a pooled connection).
     pub async fn scan_row(&self, key: Key<'_>) -> Result<Row> {
+        self.scan_row_part(key, usize::MAX).await
+    }
+
+    /// Like [`scan_row`](Self::scan_row), but it stops at about `most` fields: a page more at the most, in no order.
+    pub async fn scan_row_part(&self, key: Key<'_>, most: usize) -> Result<Row> {
         let during = "reading a hash";
         let mut connection = self.pooled(during).await?;
         let mut fields = HashMap::new();
@@ -212,7 +217,7 @@ impl Store {
                 fields.insert(name, value);
             }
             cursor = next;
-            if cursor == 0 {
+            if cursor == 0 || fields.len() >= most {
                 return Ok(Row { fields });
             }
         }
@@ -252,10 +257,16 @@ impl Store {
 
     /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.
     pub async fn scores(&self, key: Key<'_>) -> Result<Vec<(String, f64)>> {
+        self.first_scores(key, usize::MAX).await
+    }
+
+    /// The first `most` of a sorted set with their scores, lowest first, in pages of 256 on a pooled connection.
+    pub async fn first_scores(&self, key: Key<'_>, most: usize) -> Result<Vec<(String, f64)>> {
         let during = "reading a sorted set";
         let mut connection = self.pooled(during).await?;
         let mut all: Vec<(String, f64)> = Vec::new();
         loop {
+            let wanted = BATCH.min(most - all.len());
             let page: Vec<(Vec<u8>, f64)> = redis::cmd("ZRANGEBYSCORE")
                 .arg(key)
                 .arg("-inf")
@@ -263,13 +274,13 @@ impl Store {
                 .arg("WITHSCORES")
                 .arg("LIMIT")
                 .arg(all.len())
-                .arg(BATCH)
+                .arg(wanted)
                 .query_async(&mut connection)
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
             let full = page.len() == BATCH;
             all.extend(page.iter().map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), *score)));
-            if !full {
+            if !full || all.len() >= most {
                 return Ok(all);
             }
         }
@@ -303,11 +314,17 @@ impl Store {
     /// What stands behind `maitred:{zone}:<kind>` in the keys that exist, sorted (`SCAN` on a pooled connection). Walks
     /// the whole keyspace of the store: for what an operator asks for by hand.
     pub async fn names(&self, kind: &'static str) -> Result<Vec<String>> {
+        self.names_part(kind, usize::MAX, usize::MAX).await.map(|(names, _)| names)
+    }
+
+    /// Like [`names`](Self::names), but the walk stops at about `most` names or after about `keys_max` keys: a page more
+    /// at the most. True with it where the walk came to its end.
+    pub async fn names_part(&self, kind: &'static str, most: usize, keys_max: usize) -> Result<(Vec<String>, bool)> {
         let during = "looking for keys";
         let prefix = format!("{}{kind}", self.keys().prefix());
         let mut connection = self.pooled(during).await?;
         let mut names: Vec<String> = Vec::new();
-        let mut cursor: u64 = 0;
+        let (mut cursor, mut walked): (u64, usize) = (0, 0);
         loop {
             let (next, page): (u64, Vec<String>) = redis::cmd("SCAN")
                 .arg(cursor)
@@ -319,14 +336,14 @@ impl Store {
                 .await
                 .map_err(|error| fault::typed(during, &error))?;
             names.extend(page.iter().filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())));
-            cursor = next;
-            if cursor == 0 {
+            (cursor, walked) = (next, walked.saturating_add(SCAN_BATCH));
+            if cursor == 0 || names.len() >= most || walked >= keys_max {
                 break;
             }
         }
         names.sort_unstable();
         names.dedup();
-        Ok(names)
+        Ok((names, cursor == 0))
     }
 
     /// Publishes to a channel. Answers how many connections got it; on a Cluster that number means nothing.

@@ -53,10 +53,12 @@ pub(super) async fn supervise(desk: Arc<Desk>) {
 async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
     let mut admits = desk.admits();
     let mut memberships = desk.core.status.subscribe();
+    let part = desk.core.admitting.part(&name);
     let mut present: Option<(Arc<Room>, Admitter)> = None;
     let mut idle = 0;
     loop {
         if !*admits.borrow_and_update() {
+            part.works(false);
             tokio::select! {
                 () = desk.core.stop.cancelled() => return,
                 changed = admits.changed() => if changed.is_err() { return },
@@ -78,6 +80,7 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             () = desk.core.stop.cancelled() => return,
             round = round(&desk, admitter) => round,
         };
+        part.works(round.is_ok());
         let (pause, wakes) = match &round {
             Ok(round) => {
                 let pause = pace(round, &admitter.line().options().gate, tick);

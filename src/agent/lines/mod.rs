@@ -12,10 +12,11 @@
 //! - `desk`, `visits`: what a proxy knows of its players; `calls`: what the application asks of it.
 //! - `look`: events and looks. Nothing depends on an event: who waits, who was admitted and who is out shows in the store,
 //!   and each proxy looks there for its own players.
-//! - `admit`: the admitters, one a line. `upkeep`: the sweep. `goodbye`: players who left without anybody waiting for it.
+//! - `admit`: the admitters, one a line; `admitting`: what heartbeats say of them. `upkeep`: the sweep. `goodbye`: players who left without anybody waiting for it.
 //! - `pass`: what a backend or link does with a pass.
 
 mod admit;
+mod admitting;
 mod api;
 mod calls;
 mod desk;
@@ -29,6 +30,7 @@ mod upkeep;
 mod visit;
 mod visits;
 
+pub(super) use admitting::Admitting;
 pub(super) use desk::Desk;
 pub use entry::{Admitted, Departure, Entering, Entry, Failure};
 pub(super) use pass::Redemptions;

@@ -6,7 +6,8 @@ use crate::store::{Invocation, Row, Store, Trust, scripts};
 use crate::token::Book;
 
 use super::super::context::Context;
-use super::Finding;
+use super::super::queues::Hall;
+use super::{Finding, lines};
 
 /// A round trip beyond this is slow for a store beside the fleet.
 const SLOW_TRIP_MICROS: u128 = 20_000;
@@ -35,9 +36,11 @@ pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>,
         Err(error) => findings.push(Finding::error("memory", &error)),
     }
     if let Some(trust) = trust {
-        findings.push(or_error("control", control(store, trust).await));
+        let entries = Control::default();
+        findings.push(or_error("control", control(store, trust, &entries).await));
         findings.push(or_error("nodes", nodes(context, store, trust).await));
         findings.push(or_error("tokens", tokens(context, store, trust).await));
+        lines::all(&Hall::over(context, store, trust, &entries), findings).await;
     }
 }
 
@@ -154,8 +157,8 @@ async fn rights(store: &Store) -> Finding {
     let (node, roster, roles, due, token) =
         (key("node:doctor"), key("nodes:doctor"), key("roles"), key("due:doctor"), key("token:doctor"));
     let (epochs, control, events) = (key("epochs"), key("control"), key("events:node"));
-    let inbox = key("inbox:doctor");
-    let commands: [&[&str]; 18] = [
+    let (inbox, lines, line) = (key("inbox:doctor"), key("lines"), key("line:doctor"));
+    let commands: [&[&str]; 23] = [
         &["EVALSHA", "0000000000000000000000000000000000000000", "1", &node],
         &["SCRIPT", "LOAD", "return 1"],
         &["TIME"],
@@ -172,6 +175,11 @@ async fn rights(store: &Store) -> Finding {
         &["ZRANGEBYSCORE", &due, "-inf", "+inf"],
         &["SSCAN", &roles, "0"],
         &["PEXPIREAT", &token, "1"],
+        &["SADD", &lines, "a"],
+        &["SREM", &lines, "a"],
+        &["ZSCORE", &line, "a"],
+        &["ZCOUNT", &line, "1", "2"],
+        &["ZCARD", &line],
         &["PUBLISH", &events, "x"],
         &["SUBSCRIBE", &inbox],
     ];
@@ -258,8 +266,7 @@ fn replication(info: &Info) -> Finding {
     Finding::ok("replication", format!("primary with {replicas} replicas"))
 }
 
-async fn control(store: &Store, trust: &Trust) -> Result<Finding> {
-    let control = Control::default();
+async fn control(store: &Store, trust: &Trust, control: &Control) -> Result<Finding> {
     let before = trust.audit().total();
     control.refresh(store, trust).await?;
     let forged = trust.audit().total() - before;

@@ -1,6 +1,7 @@
 //! `maitred doctor`: what is wrong with the store, its rights and its data, and what to do about it.
 
 mod checks;
+mod lines;
 mod probe;
 
 use clap::Args;
