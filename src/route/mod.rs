@@ -53,7 +53,7 @@ mod table;
 pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, ReleaseOutcome, RouteBook, RouteTimes, TransferOutcome};
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
-pub use kind::{Ack, Handled, KindOptions, ObjectCall, ObjectType, Removal, Storage};
+pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};
 pub use record::{Cas, Header, Held, Owner, Route, RouteState, RouteVersion, StoredObject};
 pub use router::ObjectRouter;
 pub use sweep::{SweepOptions, SweepReport, sweep};

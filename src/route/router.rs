@@ -21,7 +21,7 @@ use crate::node::Directory;
 use super::book::RouteBook;
 use super::hub::{Hub, locality_of, service_of};
 use super::keeper::Keeper;
-use super::kind::ObjectType;
+use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
 use super::send::{Order, deadline};
 use super::sweep::{SweepOptions, sweep};
@@ -54,7 +54,8 @@ impl ObjectRouter {
     /// Errors with [`Error::OutOfBounds`] outside of a runtime.
     pub fn start(
         book: RouteBook,
-        times: CacheTimes,
+        cache: CacheTimes,
+        keep: KeepTimes,
         post: Post,
         directory: Directory,
         labels: &BTreeMap<String, String>,
@@ -64,7 +65,8 @@ impl ObjectRouter {
             problem: "there is none here; start routes inside a tokio runtime".to_owned(),
         })?;
         let hub = Arc::new(Hub {
-            table: RouteTable::new(book.clone(), times),
+            table: RouteTable::new(book.clone(), cache),
+            keep,
             lease: book.lease().clone(),
             book,
             directory,
@@ -93,8 +95,8 @@ impl ObjectRouter {
             return Err(refused("its name has more than 57 bytes"));
         }
         let keeper = Keeper::new(Arc::clone(&self.hub), name.clone(), kind);
-        let options = keeper.inner.options;
-        if options.save_ms == 0 || options.idle_ms == 0 {
+        let keep = keeper.inner.keep;
+        if keep.save_ms == 0 || keep.idle_ms == 0 {
             return Err(refused("its times have to be above 0"));
         }
         if !self.hub.enter(&name, Arc::new(keeper.clone())) {

@@ -10,8 +10,8 @@ use maitred::Error;
 use maitred::ids::{ObjectKey, ObjectKind};
 use maitred::message::CallError;
 use maitred::route::{
-    CacheTimes, Handled, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook, RouteTimes,
-    RouteVersion,
+    CacheTimes, Handled, KeepTimes, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook,
+    RouteTimes, RouteVersion,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -207,7 +207,7 @@ impl Host {
 pub fn router(member: &Member, times: RouteTimes) -> ObjectRouter {
     let book = RouteBook::new(member.store.clone(), member.trust.clone(), member.lease.clone(), times);
     let (post, directory) = (member.post.clone(), member.directory.clone());
-    ObjectRouter::start(book, CacheTimes::default(), post, directory, &BTreeMap::new()).unwrap()
+    ObjectRouter::start(book, CacheTimes::default(), KeepTimes::default(), post, directory, &BTreeMap::new()).unwrap()
 }
 
 pub async fn inc(router: &ObjectRouter, key: &ObjectKey, sender: &str, number: usize) -> maitred::Result<u64> {

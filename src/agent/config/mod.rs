@@ -13,7 +13,7 @@
 //! | sections | a reload of the file | a push through the store ([`Push`]) |
 //! |---|---|---|
 //! | `dispatch`, `triggers`, `texts` | at once, for requests that begin later | goes before the file, key by key |
-//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages` | the agent leaves and starts anew | refused: they stay with each host |
+//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages`, `routes` | the agent leaves and starts anew | refused: they stay with each host |
 //!
 //! The table in `sections` decides.
 //!
@@ -44,6 +44,7 @@ mod model;
 mod peers;
 mod problem;
 mod push;
+mod routes;
 mod schema;
 mod sections;
 mod selector;
@@ -60,5 +61,7 @@ pub use model::{
     SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
 };
 pub use push::{PUSH_MAX_BYTES, Push};
+pub use routes::RoutesConfig;
+pub(crate) use routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS};
 pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

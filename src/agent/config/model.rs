@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::initial_routing::InitialRoutingConfig;
+use super::routes::RoutesConfig;
 use super::selector::SelectorConfig;
 use super::url::SecretUrl;
 use crate::ids::{LimitName, NodeId, Role, Zone};
@@ -39,6 +40,8 @@ pub struct Config {
     pub selector: SelectorConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
+    /// Objects and who owns them.
+    pub routes: RoutesConfig,
     /// Which sources of requests are on.
     pub triggers: TriggersConfig,
     /// Cooldowns and limits a player, shared by all proxies (POL-6), at most 64. Those named `command`, `join`, `event`

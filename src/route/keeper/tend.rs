@@ -71,10 +71,10 @@ impl<K: ObjectType> Keeper<K> {
 
 impl<K: ObjectType> Inner<K> {
     fn due(&self, live: &Live<K::Object>, now: u64) -> Due {
-        if now.saturating_sub(live.used_boot_ms) >= self.options.idle_ms {
+        if now.saturating_sub(live.used_boot_ms) >= self.keep.idle_ms {
             return Due::Release;
         }
-        let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
+        let save_ms = self.keep.save_ms - self.keep.save_ms / 4 * live.spread / 64;
         let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
         let (renewed, saved) = (now.saturating_sub(live.renewed_boot_ms), now.saturating_sub(live.saved_boot_ms));
         let changed = live.dirty || live.unsettled.is_some();
