@@ -8,3 +8,5 @@ mod support;
 
 #[path = "route_agents/placement.rs"]
 mod placement;
+#[path = "route_agents/rotation.rs"]
+mod rotation;

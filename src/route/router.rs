@@ -23,6 +23,7 @@ use super::hub::{Hub, locality_of, service_of};
 use super::keeper::Keeper;
 use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
+use super::rotation;
 use super::send::{Order, deadline};
 use super::sweep::{SweepOptions, sweep};
 use super::table::{CacheTimes, RouteTable};
@@ -81,6 +82,7 @@ impl ObjectRouter {
         });
         let about = hub.post.services().register_routed(ROUTES, AboutRoutes(Arc::downgrade(&hub)))?;
         hub.tasks.spawn_on(tend(Arc::clone(&hub)), &hub.runtime);
+        hub.tasks.spawn_on(rotation::run(Arc::clone(&hub)), &hub.runtime);
         Ok(Self { hub, registrations: Mutex::new(vec![about]) })
     }
 

@@ -303,23 +303,11 @@ impl Store {
     /// What stands behind `maitred:{zone}:<kind>` in the keys that exist, sorted (`SCAN` on a pooled connection). Walks
     /// the whole keyspace of the store: for what an operator asks for by hand.
     pub async fn names(&self, kind: &'static str) -> Result<Vec<String>> {
-        let during = "looking for keys";
-        let prefix = format!("{}{kind}", self.keys().prefix());
-        let mut connection = self.pooled(during).await?;
-        let mut names: Vec<String> = Vec::new();
-        let mut cursor: u64 = 0;
+        let (mut names, mut cursor) = (Vec::new(), 0);
         loop {
-            let (next, page): (u64, Vec<String>) = redis::cmd("SCAN")
-                .arg(cursor)
-                .arg("MATCH")
-                .arg(format!("{prefix}*"))
-                .arg("COUNT")
-                .arg(SCAN_BATCH)
-                .query_async(&mut connection)
-                .await
-                .map_err(|error| fault::typed(during, &error))?;
-            names.extend(page.iter().filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())));
-            cursor = next;
+            let page;
+            (cursor, page) = self.names_from(kind, cursor).await?;
+            names.extend(page);
             if cursor == 0 {
                 break;
             }
@@ -327,6 +315,27 @@ impl Store {
         names.sort_unstable();
         names.dedup();
         Ok(names)
+    }
+
+    /// One step of a walk over the keys of the whole store, about 1,000 of them (`SCAN` on a pooled connection): where the
+    /// next step begins, and what stands behind `maitred:{zone}:<kind>` in those that have it. A walk begins and ends with
+    /// 0; a key that is there all the while is met at least once.
+    pub async fn names_from(&self, kind: &'static str, cursor: u64) -> Result<(u64, Vec<String>)> {
+        let during = "looking for keys";
+        let prefix = format!("{}{kind}", self.keys().prefix());
+        let mut connection = self.pooled(during).await?;
+        let (next, page): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(format!("{prefix}*"))
+            .arg("COUNT")
+            .arg(SCAN_BATCH)
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| fault::typed(during, &error))?;
+        // A name that is no text was written by hand.
+        let texts = page.iter().filter_map(|key| std::str::from_utf8(key).ok());
+        Ok((next, texts.filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())).collect()))
     }
 
     /// Publishes to a channel. Answers how many connections got it; on a Cluster that number means nothing.
