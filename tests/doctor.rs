@@ -93,6 +93,7 @@ async fn sto_15_a_good_store_has_nothing_to_complain_about_and_is_left_as_it_was
         "reachable",
         "replication",
         "rights",
+        "routes",
         "secret",
         "server",
         "tokens",

@@ -18,7 +18,7 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Steps of the walk over the keys in one round, each of about 1,000 keys.
 const STEPS: usize = 20;
 /// Time between the end of a walk and the next one.
-const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(5);
 /// Time between two looks at what this node owns.
 const OWN_EVERY: Duration = Duration::from_secs(60);
 /// Objects of its own that a node looks at in one round.

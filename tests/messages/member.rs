@@ -41,6 +41,8 @@ pub struct Options {
     pub messages: MessageOptions,
     pub replaces: Option<Incarnation>,
     pub command_timeout: Duration,
+    /// How long a call is repeated whose outcome is not known.
+    pub operation_timeout: Duration,
     /// Whether it looks at the others again and again.
     pub refreshing: bool,
 }
@@ -53,6 +55,7 @@ impl Default for Options {
             messages: MessageOptions::default(),
             replaces: None,
             command_timeout: Duration::from_secs(10),
+            operation_timeout: Duration::from_secs(3),
             refreshing: true,
         }
     }
@@ -100,6 +103,7 @@ impl Member {
         let id = id(name);
         let mut store_options = StoreOptions::new(StoreUrl::parse(url).expect("a URL"));
         store_options.command_timeout = options.command_timeout;
+        store_options.operation_timeout = options.operation_timeout;
         let store = Store::open(zone(), store_options).await.expect("a store");
         let trust = Trust::new(keyring());
         let lease = Lease::new(id.clone(), options.lease_ms);

@@ -2,12 +2,13 @@
 //! refused, or pile up on whoever was asked first.
 
 use maitred::agent::BackendAgent;
-use maitred::ids::{NodeId, Role};
+use maitred::ids::{NodeId, ObjectKey, Role};
+use maitred::node::{Control, DRAINING_LABEL, NodeRecord, NodeState, drain_name};
 use maitred::route::rendezvous::weight;
 use maitred::route::{Keeper, KindOptions, ObjectRouter, RouteState};
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, proxy};
+use crate::agents_common::{LIMIT, backend, config, operator, proxy};
 use crate::routes_common::{Counter, counter, inc, object};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -47,7 +48,7 @@ async fn sender(url: &str, name: &str, locality: Option<&str>) -> (BackendAgent<
     (backend, router)
 }
 
-async fn owner(router: &ObjectRouter, key: &maitred::ids::ObjectKey) -> Option<NodeId> {
+async fn owner(router: &ObjectRouter, key: &ObjectKey) -> Option<NodeId> {
     router.book().read(key).await.unwrap()?.owner.map(|owner| owner.node)
 }
 
@@ -112,4 +113,59 @@ async fn rte_7_a_backend_without_routes_keeps_no_other_backend_in_view() {
     let _router = one.agent().routes().unwrap();
     eventually("all are seen", LIMIT, async || seen(&one).len() == 3).await;
     eventually("the proxy is seen", LIMIT, async || seen(&two) == [Role::proxy()]).await;
+}
+
+// RTE-7: what a node that is on its way out takes it has to hand on at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_7_a_node_that_is_not_ready_or_is_drained_takes_nothing_that_nobody_owns() {
+    let server = TestStore::start();
+    let url = server.url();
+    let (one, two) = (host(&url, "b1", "x").await, host(&url, "b2", "x").await);
+    let id = one.backend.agent().lease().id().clone();
+    let sees = |host: &Host, what: fn(&NodeRecord) -> bool| {
+        let view = host.backend.agent().directory().look(&id);
+        view.is_some_and(|view| what(&view.record))
+    };
+    for host in [&one, &two] {
+        eventually("both host the kind", LIMIT, async || {
+            let view = host.backend.agent().directory().snapshot();
+            view.nodes.iter().filter(|node| node.record.offers("object.counter")).count() == 2
+        })
+        .await;
+    }
+    // Those that would be b1's.
+    let mut keys =
+        (0..).map(|n| object(&format!("counter:{n}"))).filter(|key| heaviest(key.as_str(), &["b1", "b2"]) == "b1");
+    let all_go_to_b2 = async |keys: [ObjectKey; 2]| {
+        for (host, key) in [&one, &two].into_iter().zip(keys) {
+            assert_eq!(inc(&host.router, &key, "s", 0).await.unwrap(), 1);
+            assert_eq!(owner(&host.router, &key).await.unwrap().as_str(), "b2");
+        }
+    };
+    one.backend.agent().set_state(NodeState::Degraded);
+    for host in [&one, &two] {
+        eventually("it is not ready", LIMIT, async || sees(host, |record| record.state == NodeState::Degraded)).await;
+    }
+    all_go_to_b2([keys.next().unwrap(), keys.next().unwrap()]).await;
+    one.backend.agent().set_state(NodeState::Ready);
+    let (store, trust) = operator(&server).await;
+    Control::default().put(&store, &trust, &drain_name(&id), "on", "ops").await.unwrap();
+    for host in [&one, &two] {
+        eventually("it is drained", LIMIT, async || {
+            sees(host, |record| record.state == NodeState::Ready && record.labels.contains_key(DRAINING_LABEL))
+        })
+        .await;
+    }
+    all_go_to_b2([keys.next().unwrap(), keys.next().unwrap()]).await;
+    assert!(one.keeper.is_empty());
+    Control::default().put(&store, &trust, &drain_name(&id), "off", "ops").await.unwrap();
+    for host in [&one, &two] {
+        eventually("it takes part again", LIMIT, async || {
+            sees(host, |record| !record.labels.contains_key(DRAINING_LABEL))
+        })
+        .await;
+    }
+    let key = keys.next().unwrap();
+    inc(&two.router, &key, "s", 0).await.unwrap();
+    assert_eq!(owner(&two.router, &key).await, Some(id.clone()));
 }

@@ -199,6 +199,12 @@ fn sto_4_route_release() {
         Reply::Int(-1),
         "an owned record does not run out"
     );
+    // The free record of another release in the same version deleted nothing.
+    set(&mut twin, &format!("route:{OBJECT}"), "owner", "");
+    let free = field(&mut twin, "version");
+    assert_eq!(release("b1", &epoch, "5", &free, "1").run(&mut twin), ["LOST", "", &epoch, &free]);
+    assert_eq!(twin.look(["EXISTS", &key(format!("object:{OBJECT}"))]), Reply::Int(1));
+    set(&mut twin, &format!("route:{OBJECT}"), "owner", "b2");
     let version = field(&mut twin, "version");
     set(&mut twin, &format!("route:{OBJECT}"), "version", "9999999999999");
     let deleted = release("b2", &epoch, "9999999999999", "10000000000000", "1");
