@@ -19,7 +19,7 @@ use maitred::error::{Error, Result};
 use maitred::ids::{NodeId, ObjectId, ObjectKey, ObjectKind, Role, ServiceName};
 use maitred::message::{CallError, json_handler};
 use maitred::node::LoadSample;
-use maitred::route::{Ack, CacheTimes, Handled, KindOptions, ObjectCall, ObjectType, Removal, RouteTimes};
+use maitred::route::{Ack, Handled, KindOptions, ObjectCall, ObjectType, Removal};
 
 const HOSTS: [&str; 3] = ["host-1", "host-2", "host-3"];
 const MOVES: usize = 9;
@@ -88,7 +88,7 @@ fn agent(id: &str) -> Result<Agent> {
 /// One host: islands, and a service by which the client asks it to hand one over. Ends with its stdin.
 async fn host(id: &str) -> Result<()> {
     let agent = agent(id)?;
-    let routes = agent.routes(RouteTimes::default(), CacheTimes::default())?;
+    let routes = agent.routes()?;
     let islands = routes.host(ObjectKind::new("island")?, Islands { host: id.to_owned() })?;
     let keeper = islands.clone();
     let handing = json_handler(move |(key, target): (ObjectKey, NodeId), _call| {
@@ -121,7 +121,7 @@ fn start(id: &str) -> std::io::Result<Child> {
 
 async fn client() -> Result<()> {
     let agent = agent("client")?;
-    let routes = Arc::new(agent.routes(RouteTimes::default(), CacheTimes::default())?);
+    let routes = Arc::new(agent.routes()?);
     let kind = ObjectKind::new("island")?;
     routes.sends_to(&kind, true);
     agent.joined().await?;

@@ -44,6 +44,12 @@ const NUMBERS: &[(&str, u64, u64)] = &[
     ("messages.maxBodyBytes", 64, 1_048_576),
     ("messages.maxConcurrent", 1, 65_536),
     ("messages.callTimeoutMs", 10, 29_000),
+    ("routes.lockTimeoutMs", 10_000, 86_400_000),
+    ("routes.freeMs", 5_000, 86_400_000),
+    ("routes.cacheUpdateMs", 1_000, 86_400_000),
+    ("routes.cacheFreeMs", 1_000, 86_400_000),
+    ("routes.saveMs", 100, 86_400_000),
+    ("routes.downgradeMs", 1_000, 86_400_000),
 ];
 
 const FLAGS: &[&str] = &[

@@ -1,28 +1,39 @@
 use crate::error::{Error, Result};
-use crate::route::{CacheTimes, ObjectRouter, RouteBook, RouteTimes};
+use crate::route::{CacheTimes, KeepTimes, ObjectRouter, RouteBook, RouteTimes};
 
+use super::config::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS};
 use super::core::Agent;
-
-/// Least lock timeout, in ms.
-const LOCK_TIMEOUT_MIN_MS: u64 = 10_000;
-/// Least time that a free record stays, in ms.
-const FREE_MIN_MS: u64 = 5_000;
+use super::setup::peers;
 
 impl Agent {
-    /// This node's part in the routes of its zone: messages to objects, and the objects that it keeps. Call it once, and
-    /// before the first message: heartbeats from now on say that the node takes part.
+    /// This node's part in the routes of its zone: messages to objects, and the objects that it keeps, with the times of
+    /// the config's section `routes`. Call it once, and before the first message: heartbeats from now on say that the node
+    /// takes part. From now on it also keeps nodes of every role in view, since any of them may own an object.
     ///
     /// On the way out: [`Keeper::flush`](crate::route::Keeper::flush) for each kind, [`ObjectRouter::stop`], then leave.
     ///
-    /// Errors with [`Error::OutOfBounds`] outside of a runtime, with a lock timeout below 10,000 ms, and where free records
-    /// stay for less than 5,000 ms: their versions are what the next owner's version grows from.
-    pub fn routes(&self, times: RouteTimes, cache: CacheTimes) -> Result<ObjectRouter> {
+    /// Errors with [`Error::OutOfBounds`] outside of a runtime.
+    pub fn routes(&self) -> Result<ObjectRouter> {
+        let config = self.config();
+        self.routes_with(config.routes.times(), config.routes.cache(), config.routes.keep())
+    }
+
+    /// [`routes`](Self::routes), with times that the application brings.
+    ///
+    /// Errors with [`Error::OutOfBounds`] also with a lock timeout below 10,000 ms, and where free records stay for less than
+    /// 5,000 ms: their versions are what the next owner's version grows from.
+    pub fn routes_with(&self, times: RouteTimes, cache: CacheTimes, keep: KeepTimes) -> Result<ObjectRouter> {
         check(times)?;
         let core = self.core();
         let book = RouteBook::new(core.store.clone(), core.trust.clone(), core.lease.clone(), times);
         let config = core.config();
         let labels = &config.node.labels;
-        let router = ObjectRouter::start(book, cache, core.post.clone(), core.directory.clone(), labels)?;
+        let (post, directory) = (core.post.clone(), core.directory.clone());
+        let router = ObjectRouter::start(book, cache, keep, post, directory, labels)?;
+        // An agent that is only asked looks at proxies alone until now.
+        core.directory.keep_all_roles();
+        core.directory.expect(peers(&config));
+        core.refresh_now.notify_one();
         core.beat_now.notify_one();
         Ok(router)
     }

@@ -93,7 +93,7 @@ impl Setup {
         if self.config.node.role == Role::proxy() {
             self.config.node.role = Role::backend();
         }
-        // A backend is asked; it looks at proxies only, on a timer, and at others when it has to.
+        // A backend is asked; it looks at proxies only, on a timer, and at others when it has to, or when it uses routes.
         let roles = BTreeSet::from([Role::proxy()]);
         BackendAgent::start(|load| self.agent(load, Some(roles), false, true), inventory, load)
     }
@@ -165,12 +165,7 @@ impl Setup {
             DirectoryOptions { limits, roles },
             hears_beats.then(|| feed.clone()),
         );
-        let peers = config.peers.iter();
-        directory.expect(peers.map(|(id, peer)| Identity {
-            id: id.clone(),
-            role: peer.role.clone(),
-            addr: peer.addr.clone(),
-        }));
+        directory.expect(peers(&config));
         let services = Services::new();
         let options = MessageOptions {
             max_body_bytes: config.messages.max_body_bytes,
@@ -218,6 +213,12 @@ impl Setup {
         };
         Ok(Agent::start(core, sink, items))
     }
+}
+
+/// The nodes that the config expects.
+pub(super) fn peers(config: &Config) -> impl Iterator<Item = Identity> {
+    let peers = config.peers.iter();
+    peers.map(|(id, peer)| Identity { id: id.clone(), role: peer.role.clone(), addr: peer.addr.clone() })
 }
 
 /// The runtime that the caller is in.

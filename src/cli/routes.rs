@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::ids::{Epoch, NodeId, ObjectId, ObjectKey, ObjectKind};
 use crate::node::Lease;
-use crate::route::{Cas, Route, RouteBook, RouteState, RouteTimes, RouteVersion};
+use crate::route::{Cas, Route, RouteBook, RouteState, RouteVersion};
 use crate::store::{Key, Store};
 
 use super::Failure;
@@ -121,7 +121,7 @@ impl Shown {
 async fn book(context: &Context) -> Result<RouteBook, Failure> {
     let (store, trust) = context.fleet().await?;
     let nobody = Lease::new(NodeId::new("cli")?, 1);
-    Ok(RouteBook::new(store, trust, nobody, RouteTimes::default()))
+    Ok(RouteBook::new(store, trust, nobody, context.config.routes.times()))
 }
 
 /// The index: which node owns which objects, as far as the options want to know.

@@ -1,6 +1,7 @@
 mod ask;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ const CONTACT_MAX_MS: u64 = 2_000;
 pub struct DirectoryOptions {
     /// The limits of the states.
     pub limits: LivenessLimits,
-    /// The roles it keeps in view; `None` for all. Others are read one by one when they are needed.
+    /// The roles it keeps in view; `None` for all. Others are read one by one when they are needed, until
+    /// [`Directory::keep_all_roles`].
     pub roles: Option<BTreeSet<Role>>,
 }
 
@@ -43,6 +45,8 @@ struct Inner {
     store: Store,
     trust: Trust,
     options: DirectoryOptions,
+    /// The roles of the options do not count any more.
+    all_roles: AtomicBool,
     view: Mutex<View>,
     contact: Mutex<Contact>,
     snapshots: Snapshots,
@@ -75,6 +79,7 @@ impl Directory {
             store,
             trust,
             options,
+            all_roles: AtomicBool::new(false),
             view,
             contact: Mutex::new(contact),
             snapshots: Snapshots::default(),
@@ -87,10 +92,19 @@ impl Directory {
     /// They are shown as [`Connecting`](super::Liveness::Connecting) until a row of theirs is seen, and as offline once
     /// they were waited for as long as a silent node is: that is told once. A node whose row is there is what the row says.
     pub fn expect(&self, peers: impl IntoIterator<Item = Identity>) {
-        let roles = self.inner.options.roles.as_ref();
-        let kept = |peer: &Identity| roles.is_none_or(|roles| roles.contains(&peer.role));
-        self.view().expect(peers.into_iter().filter(kept));
+        self.view().expect(peers.into_iter().filter(|peer| self.keeps(&peer.role)));
         self.changed();
+    }
+
+    /// Keeps nodes of every role in view, from the next [`refresh`](Self::refresh) on: for whoever has to choose among all
+    /// of them. There is no way back.
+    pub fn keep_all_roles(&self) {
+        self.inner.all_roles.store(true, Ordering::Release);
+    }
+
+    fn keeps(&self, role: &Role) -> bool {
+        let all = self.inner.all_roles.load(Ordering::Acquire);
+        all || self.inner.options.roles.as_ref().is_none_or(|roles| roles.contains(role))
     }
 
     fn view(&self) -> MutexGuard<'_, View> {
@@ -167,10 +181,9 @@ impl Directory {
     }
 
     fn take(&self, record: NodeRecord) {
-        if self.inner.options.roles.as_ref().is_some_and(|roles| !roles.contains(&record.role)) {
-            return;
+        if self.keeps(&record.role) {
+            self.accept(record);
         }
-        self.accept(record);
     }
 
     fn accept(&self, record: NodeRecord) {
@@ -249,7 +262,7 @@ impl Directory {
         }
         let mut wanted = Vec::new();
         for (role, ids) in rosters(store).await? {
-            if self.inner.options.roles.as_ref().is_some_and(|roles| !roles.contains(&role)) {
+            if !self.keeps(&role) {
                 continue;
             }
             let view = self.view();

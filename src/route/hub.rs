@@ -17,6 +17,7 @@ use crate::node::{DRAINING_LABEL, Directory, Lease, Liveness, NodeRecord, NodeSt
 
 use super::book::RouteBook;
 use super::keeper::{Job, Served};
+use super::kind::KeepTimes;
 use super::record::{Owner, RouteVersion};
 use super::rendezvous::{Candidate, place};
 use super::table::RouteTable;
@@ -44,6 +45,7 @@ pub(super) trait Kept: Send + Sync {
 pub(super) struct Hub {
     pub book: RouteBook,
     pub table: RouteTable,
+    pub keep: KeepTimes,
     pub lease: Lease,
     pub directory: Directory,
     pub post: Post,
@@ -112,12 +114,18 @@ impl Hub {
     /// The node that takes an object which nobody owns: by rendezvous over the nodes that are ready and host the kind, those
     /// of this node's locality first. Not `deaf`, who turned out not to listen.
     pub fn default_place(&self, key: &ObjectKey, deaf: Option<&Owner>) -> Option<Owner> {
-        let service = service_of(key.kind());
+        let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand());
+        self.ready_place(key.as_str(), &service_of(key.kind()), takes, deaf)
+    }
+
+    /// The node that `what` falls to, among those that are ready and offer `service`; this node among them only where it
+    /// `takes` it.
+    pub fn ready_place(&self, what: &str, service: &str, takes: bool, deaf: Option<&Owner>) -> Option<Owner> {
         let snapshot = self.directory.snapshot();
         let mut ready: HashMap<&str, (Owner, bool)> = HashMap::new();
         for view in &snapshot.nodes {
             let record = &view.record;
-            if view.liveness != Liveness::Online || leaves(record) || !record.offers(&service) {
+            if view.liveness != Liveness::Online || leaves(record) || !record.offers(service) {
                 continue;
             }
             let near = self.locality.is_some() && record.labels.get(LOCALITY) == self.locality.as_ref();
@@ -128,7 +136,6 @@ impl Hub {
         // Whoever does not see itself yet has just joined.
         let epoch = self.lease.epoch();
         let own_record = snapshot.get(own).map(|view| &view.record).filter(|record| record.epoch == epoch);
-        let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand());
         if takes && !own_record.is_some_and(|record| leaves(record)) && self.lease.is_valid() {
             let me = Owner { node: own.clone(), epoch: self.lease.epoch() };
             ready.insert(own.as_str(), (me, self.locality.is_some()));
@@ -139,7 +146,7 @@ impl Hub {
             ready.remove(deaf.node.as_str());
         }
         let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });
-        let chosen = place(key.as_str(), candidates)?;
+        let chosen = place(what, candidates)?;
         ready.get(chosen).map(|(owner, _)| owner.clone())
     }
 }

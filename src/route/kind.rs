@@ -41,16 +41,31 @@ pub struct KindOptions {
     pub ack: Ack,
     /// Who keeps the bytes.
     pub storage: Storage,
-    /// Time between two saves of an object that changed, and at the latest between two renewals of its record, in ms.
-    /// Default 600,000.
+    /// Time between two saves of an object that changed, and at the latest between two renewals of its record, in ms;
+    /// `None`, the default, for the node's own ([`KeepTimes`]).
+    pub save_ms: Option<u64>,
+    /// How long an object stays that nobody uses, in ms; `None`, the default, for the node's own.
+    pub idle_ms: Option<u64>,
+}
+
+/// How long objects are kept as they are, in ms, where their kind says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepTimes {
+    /// Time between two saves of an object that changed. Default 600,000.
     pub save_ms: u64,
-    /// How long an object stays that nobody uses, in ms. Default 1,500,000.
+    /// How long an object stays that nobody uses. Default 1,500,000.
     pub idle_ms: u64,
+}
+
+impl Default for KeepTimes {
+    fn default() -> Self {
+        Self { save_ms: 600_000, idle_ms: 1_500_000 }
+    }
 }
 
 impl Default for KindOptions {
     fn default() -> Self {
-        Self { on_demand: true, ack: Ack::Memory, storage: Storage::BuiltIn, save_ms: 600_000, idle_ms: 1_500_000 }
+        Self { on_demand: true, ack: Ack::Memory, storage: Storage::BuiltIn, save_ms: None, idle_ms: None }
     }
 }
 

@@ -25,7 +25,8 @@
 //! ```
 //!
 //! - [`Route`], [`RouteVersion`], [`Cas`]: the record; which record is newer; which bytes are newer.
-//! - [`RouteBook`]: acquire, renew, save, release, transfer. [`sweep`]: the upkeep.
+//! - [`RouteBook`]: acquire, renew, save, release, transfer. [`sweep`]: the upkeep. [`signed_before`]: what a change of the
+//!   secret has not reached yet.
 //! - [`RouteTable`]: what this node knows of records, refreshed on use, one read for all who wait.
 //! - [`rendezvous`]: the default place of what nobody owns. [`forward`]: what to do with a message. Both pure.
 //! - [`ObjectType`]: what an application says about a kind. [`Keeper`]: its objects that this node owns.
@@ -45,16 +46,19 @@ mod kind;
 mod receive;
 mod record;
 pub mod rendezvous;
+mod rotation;
 mod router;
 mod send;
+mod sign_again;
 mod sweep;
 mod table;
 
 pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, ReleaseOutcome, RouteBook, RouteTimes, TransferOutcome};
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
-pub use kind::{Ack, Handled, KindOptions, ObjectCall, ObjectType, Removal, Storage};
+pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};
 pub use record::{Cas, Header, Held, Owner, Route, RouteState, RouteVersion, StoredObject};
 pub use router::ObjectRouter;
+pub use sign_again::{SignedBefore, signed_before};
 pub use sweep::{SweepOptions, SweepReport, sweep};
 pub use table::{CacheTimes, RouteTable};

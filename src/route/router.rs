@@ -21,8 +21,9 @@ use crate::node::Directory;
 use super::book::RouteBook;
 use super::hub::{Hub, locality_of, service_of};
 use super::keeper::Keeper;
-use super::kind::ObjectType;
+use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
+use super::rotation;
 use super::send::{Order, deadline};
 use super::sweep::{SweepOptions, sweep};
 use super::table::{CacheTimes, RouteTable};
@@ -54,7 +55,8 @@ impl ObjectRouter {
     /// Errors with [`Error::OutOfBounds`] outside of a runtime.
     pub fn start(
         book: RouteBook,
-        times: CacheTimes,
+        cache: CacheTimes,
+        keep: KeepTimes,
         post: Post,
         directory: Directory,
         labels: &BTreeMap<String, String>,
@@ -64,7 +66,8 @@ impl ObjectRouter {
             problem: "there is none here; start routes inside a tokio runtime".to_owned(),
         })?;
         let hub = Arc::new(Hub {
-            table: RouteTable::new(book.clone(), times),
+            table: RouteTable::new(book.clone(), cache),
+            keep,
             lease: book.lease().clone(),
             book,
             directory,
@@ -79,6 +82,7 @@ impl ObjectRouter {
         });
         let about = hub.post.services().register_routed(ROUTES, AboutRoutes(Arc::downgrade(&hub)))?;
         hub.tasks.spawn_on(tend(Arc::clone(&hub)), &hub.runtime);
+        hub.tasks.spawn_on(rotation::run(Arc::clone(&hub)), &hub.runtime);
         Ok(Self { hub, registrations: Mutex::new(vec![about]) })
     }
 
@@ -93,8 +97,8 @@ impl ObjectRouter {
             return Err(refused("its name has more than 57 bytes"));
         }
         let keeper = Keeper::new(Arc::clone(&self.hub), name.clone(), kind);
-        let options = keeper.inner.options;
-        if options.save_ms == 0 || options.idle_ms == 0 {
+        let keep = keeper.inner.keep;
+        if keep.save_ms == 0 || keep.idle_ms == 0 {
             return Err(refused("its times have to be above 0"));
         }
         if !self.hub.enter(&name, Arc::new(keeper.clone())) {

@@ -320,23 +320,13 @@ impl Store {
     /// Like [`names`](Self::names), but the walk stops at about `most` names or after about `keys_max` keys: a page more
     /// at the most. True with it where the walk came to its end.
     pub async fn names_part(&self, kind: &'static str, most: usize, keys_max: usize) -> Result<(Vec<String>, bool)> {
-        let during = "looking for keys";
-        let prefix = format!("{}{kind}", self.keys().prefix());
-        let mut connection = self.pooled(during).await?;
         let mut names: Vec<String> = Vec::new();
         let (mut cursor, mut walked): (u64, usize) = (0, 0);
         loop {
-            let (next, page): (u64, Vec<String>) = redis::cmd("SCAN")
-                .arg(cursor)
-                .arg("MATCH")
-                .arg(format!("{prefix}*"))
-                .arg("COUNT")
-                .arg(SCAN_BATCH)
-                .query_async(&mut connection)
-                .await
-                .map_err(|error| fault::typed(during, &error))?;
-            names.extend(page.iter().filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())));
-            (cursor, walked) = (next, walked.saturating_add(SCAN_BATCH));
+            let page;
+            (cursor, page) = self.names_from(kind, cursor).await?;
+            names.extend(page);
+            walked = walked.saturating_add(SCAN_BATCH);
             if cursor == 0 || names.len() >= most || walked >= keys_max {
                 break;
             }
@@ -344,6 +334,27 @@ impl Store {
         names.sort_unstable();
         names.dedup();
         Ok((names, cursor == 0))
+    }
+
+    /// One step of a walk over the keys of the whole store, about 1,000 of them (`SCAN` on a pooled connection): where the
+    /// next step begins, and what stands behind `maitred:{zone}:<kind>` in those that have it. A walk begins and ends with
+    /// 0; a key that is there all the while is met at least once.
+    pub async fn names_from(&self, kind: &'static str, cursor: u64) -> Result<(u64, Vec<String>)> {
+        let during = "looking for keys";
+        let prefix = format!("{}{kind}", self.keys().prefix());
+        let mut connection = self.pooled(during).await?;
+        let (next, page): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(format!("{prefix}*"))
+            .arg("COUNT")
+            .arg(SCAN_BATCH)
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| fault::typed(during, &error))?;
+        // A name that is no text was written by hand.
+        let texts = page.iter().filter_map(|key| std::str::from_utf8(key).ok());
+        Ok((next, texts.filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())).collect()))
     }
 
     /// Publishes to a channel. Answers how many connections got it; on a Cluster that number means nothing.

@@ -172,6 +172,8 @@ scripts! {
     ROUTE_TRANSFER = "route/transfer" answers ["MOVED", "LOST", "TARGET_GONE", "VERSION"];
     /// Frees the routes of an owner long gone, heals its index.
     ROUTE_SWEEP = "route/sweep" answers ["SWEPT"];
+    /// Signs a record or an object's bytes again after a change of the secret.
+    ROUTE_SIGN = "route/sign" answers ["SIGNED", "CHANGED"];
 }
 
 /// Compares every script with its pin; the first mismatch is the error.

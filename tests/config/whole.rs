@@ -110,6 +110,8 @@ fn pol_1_every_value_reaches_its_own_field() {
         selector: { recentPicks: { halflifeMs: 317, shared: true }, backends: { b1: { weight: 1.5 } }, metrics: \
         { heap: { weight: 2.25 }, own: { source: tps5m, normalize: { min: 5, max: 20.5 }, invert: true } } }\n\
         messages: { maxBodyBytes: 314, maxConcurrent: 315, callTimeoutMs: 316 }\n\
+        routes: { lockTimeoutMs: 10401, freeMs: 5402, cacheUpdateMs: 1403, cacheFreeMs: 1404, saveMs: 405, \
+        downgradeMs: 1406 }\n\
         triggers: { command: false, join: true, firstJoin: true, event: true, other: false }\n\
         texts: { noCandidate: t1, refused: t2, notAllowed: t8, killSwitch: t3, lost: t4, storeDown: t5, limited: t6, draining: t7 }\n";
     let seen = format!("{:?}", Config::from_yaml(text).expect(text));
@@ -129,6 +131,7 @@ fn pol_1_every_value_reaches_its_own_field() {
         "\"own\": Rule { source: Tps5m, weight: 1.0, min: 5.0, max: 20.5, invert: true, curve: Linear }",
         "backends: {\"b1\": 1.5}",
         "max_body_bytes: 314, max_concurrent: 315, call_timeout_ms: 316",
+        "lock_timeout_ms: 10401, free_ms: 5402, cache_update_ms: 1403, cache_free_ms: 1404, save_ms: 405, downgrade_ms: 1406",
         "command: false, join: true, first_join: true, event: true, other: false",
         "no_candidate: \"t1\", refused: \"t2\", not_allowed: \"t8\", kill_switch: \"t3\", lost: \"t4\", store_down: \"t5\", limited: \"t6\", draining: \"t7\"",
     ] {

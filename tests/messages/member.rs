@@ -41,8 +41,14 @@ pub struct Options {
     pub messages: MessageOptions,
     pub replaces: Option<Incarnation>,
     pub command_timeout: Duration,
+    /// How long a call is repeated whose outcome is not known.
+    pub operation_timeout: Duration,
     /// Whether it looks at the others again and again.
     pub refreshing: bool,
+    /// Time between two of its beats.
+    pub beat_every: Duration,
+    /// Time between two looks at the others.
+    pub look_every: Duration,
 }
 
 impl Default for Options {
@@ -53,7 +59,10 @@ impl Default for Options {
             messages: MessageOptions::default(),
             replaces: None,
             command_timeout: Duration::from_secs(10),
+            operation_timeout: Duration::from_secs(3),
             refreshing: true,
+            beat_every: Duration::from_millis(100),
+            look_every: Duration::from_millis(50),
         }
     }
 }
@@ -85,6 +94,7 @@ pub struct Member {
     pub post: Post,
     pub inbox: Inbox,
     membership: Arc<Mutex<Membership>>,
+    beat_every: Duration,
     beating: Option<JoinHandle<()>>,
     looking: JoinHandle<()>,
     listening: Option<(CancellationToken, JoinHandle<()>)>,
@@ -100,6 +110,7 @@ impl Member {
         let id = id(name);
         let mut store_options = StoreOptions::new(StoreUrl::parse(url).expect("a URL"));
         store_options.command_timeout = options.command_timeout;
+        store_options.operation_timeout = options.operation_timeout;
         let store = Store::open(zone(), store_options).await.expect("a store");
         let trust = Trust::new(keyring());
         let lease = Lease::new(id.clone(), options.lease_ms);
@@ -124,8 +135,9 @@ impl Member {
         membership.join(record(&id, &services)).await.expect("a place in the fleet");
         directory.refresh().await.expect("a first look");
         let membership = Arc::new(Mutex::new(membership));
-        let beating = Some(tokio::spawn(beat(Arc::clone(&membership), id.clone(), services.clone())));
-        let looking = tokio::spawn(look(directory.clone(), options.refreshing));
+        let beat_every = options.beat_every;
+        let beating = Some(tokio::spawn(beat(Arc::clone(&membership), id.clone(), services.clone(), beat_every)));
+        let looking = tokio::spawn(look(directory.clone(), options.refreshing, options.look_every));
         let (listening, routing) = listen(&store, &id, inbox.clone()).await;
         Self {
             id,
@@ -137,6 +149,7 @@ impl Member {
             post,
             inbox,
             membership,
+            beat_every,
             beating,
             looking,
             listening: Some(listening),
@@ -170,7 +183,8 @@ impl Member {
     pub async fn join_again(&mut self) {
         let record = record(&self.id, &self.services);
         self.membership.lock().await.join(record).await.expect("a place in the fleet");
-        self.beating = Some(tokio::spawn(beat(Arc::clone(&self.membership), self.id.clone(), self.services.clone())));
+        let (membership, services) = (Arc::clone(&self.membership), self.services.clone());
+        self.beating = Some(tokio::spawn(beat(membership, self.id.clone(), services, self.beat_every)));
     }
 
     /// Nobody listens on its inbox any more. Its beats go on.
@@ -318,20 +332,20 @@ fn record(id: &NodeId, services: &Services) -> NodeRecord {
     }
 }
 
-async fn beat(membership: Arc<Mutex<Membership>>, id: NodeId, services: Services) {
+async fn beat(membership: Arc<Mutex<Membership>>, id: NodeId, services: Services, every: Duration) {
     loop {
-        sleep(Duration::from_millis(100)).await;
+        sleep(every).await;
         // A store that cannot be reached is what some tests are about.
         let _: Result<_> = membership.lock().await.beat(record(&id, &services), &Control::default()).await;
     }
 }
 
-async fn look(directory: Directory, refreshing: bool) {
+async fn look(directory: Directory, refreshing: bool, every: Duration) {
     if !refreshing {
         pending::<()>().await;
     }
     loop {
-        sleep(Duration::from_millis(50)).await;
+        sleep(every).await;
         let _: Result<()> = directory.refresh().await;
         directory.age();
     }

@@ -16,7 +16,7 @@ use crate::support::wait::eventually;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_6_a_changed_object_is_saved_on_the_timer_and_an_idle_one_given_up() {
     let server = TestStore::start();
-    let options = KindOptions { save_ms: 100, idle_ms: 1_500, ..KindOptions::default() };
+    let options = KindOptions { save_ms: Some(100), idle_ms: Some(1_500), ..KindOptions::default() };
     let host = Host::join(&server.url(), "a", options).await;
     let key = object("counter:one");
     assert_eq!(host.inc(&key, 0).await.unwrap(), 1);

@@ -2,16 +2,20 @@
 //! during a move is lost, or happens twice.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use maitred::Error;
 use maitred::error::RouteRefusal;
 use maitred::ids::ObjectKey;
-use maitred::route::{Handover, KindOptions};
+use maitred::message::{MessageOptions, RoutedCall};
+use maitred::route::{Handover, Header, KindOptions, RouteTimes};
+use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::member::PATIENCE;
-use crate::routes_common::{Client, Count, Host, acquainted, holds_back, inc, object};
+use crate::member::{Member, Options, PATIENCE};
+use crate::routes_common::{CALL, Client, Count, Counter, Host, acquainted, holds_back, inc, object};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 
@@ -195,6 +199,91 @@ async fn r_20_a_target_that_cannot_take_the_object_leaves_it_where_it_was() {
     assert_eq!(client.inc(&key, 0).await.unwrap(), 1);
     assert_eq!(a.counter.told(), ["promoted counter:one 0"]);
     holds_back(&a, 0).await;
-    let refused = a.router.call(&object("other:one"), "inc", &1, crate::routes_common::CALL).await;
+    let refused = a.router.call(&object("other:one"), "inc", &1, CALL).await;
     assert!(matches!(refused, Err(Error::Routed { refusal: RouteRefusal::NoOwner, .. })), "{refused:?}");
+}
+
+// RTE-10: a notice that comes after the object went on to a third node takes it from nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_10_a_late_notice_takes_the_object_from_nobody() {
+    let server = TestStore::start();
+    let options = KindOptions::default;
+    let (a, b, c) = (
+        Host::join(&server.url(), "a", options()).await,
+        Host::join(&server.url(), "b", options()).await,
+        Host::join(&server.url(), "c", options()).await,
+    );
+    acquainted(&[&a.member, &b.member, &c.member]).await;
+    let key = object("counter:one");
+    a.keeper.acquire(&key).await.unwrap();
+    a.inc(&key, 0).await.unwrap();
+    let first = a.keeper.transfer(&key, &b.member.id, false).await.unwrap();
+    b.inc(&key, 1).await.unwrap();
+    b.keeper.transfer(&key, &c.member.id, true).await.unwrap();
+    let before = c.router.book().read(&key).await.unwrap();
+
+    let old = Header { key: key.clone(), version: first.route.version }.text();
+    let late = a.member.post.call_routed(RoutedCall {
+        node: &b.member.id,
+        epoch: b.member.epoch(),
+        service: "routes",
+        method: "moved",
+        route: &old,
+        body: RawValue::NULL,
+        deadline: Instant::now() + CALL,
+    });
+    let late = late.await.unwrap_err();
+    assert!(matches!(&late, Error::Callee { code, .. } if code == "not_taken"), "{late:?}");
+    assert!(b.keeper.is_empty() && c.keeper.len() == 1);
+    assert_eq!(c.router.book().read(&key).await.unwrap(), before);
+    assert_eq!(a.inc(&key, 2).await.unwrap(), 3);
+}
+
+// RTE-10: what is held back for a moving object is bounded by the messages that a node takes at once; the rest is refused at
+// once, and nothing stays behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_10_the_held_list_is_bounded_and_empty_in_the_end() {
+    const MOST: usize = 8;
+    let server = TestStore::start();
+    let messages = MessageOptions { max_concurrent: MOST, ..MessageOptions::default() };
+    let narrow = Options { messages, ..Options::default() };
+    let member = Member::join_with(&server.url(), "a", narrow).await;
+    let a = Host::join_as(member, Counter::new(KindOptions::default()), RouteTimes::default()).await;
+    let b = Host::join(&server.url(), "b", KindOptions::default()).await;
+    let client = std::sync::Arc::new(Client::join(&server.url(), "c").await);
+    acquainted(&[&a.member, &b.member, &client.member]).await;
+    let key = object("counter:one");
+    a.keeper.acquire(&key).await.unwrap();
+    client.inc(&key, 1_000).await.unwrap();
+    a.counter.door.forget_permits(a.counter.door.available_permits());
+    let (keeper, target, moved) = (a.keeper.clone(), b.member.id.clone(), key.clone());
+    let transfer = tokio::spawn(async move { keeper.transfer(&moved, &target, true).await });
+    eventually("the transfer is under way", PATIENCE, async || a.counter.at_door.load(Ordering::Acquire)).await;
+    let send = |number: usize, timeout: Duration| {
+        let (client, key) = (std::sync::Arc::clone(&client), key.clone());
+        tokio::spawn(async move {
+            let increment = crate::routes_common::Increment { sender: "c".to_owned(), number };
+            client.router.call_json::<u64, _>(&key, "inc", &increment, timeout).await
+        })
+    };
+    // One of them gives up while it is held back.
+    let hasty = send(0, Duration::from_secs(3));
+    let held: Vec<_> = (1..MOST).map(|number| send(number, CALL)).collect();
+    holds_back(&a, MOST).await;
+    for number in MOST..3 * MOST {
+        let refused = send(number, CALL).await.unwrap();
+        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        assert!(a.keeper.held_back() <= MOST);
+    }
+    let late = hasty.await.unwrap();
+    assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+    a.counter.door.add_permits(1_000);
+    transfer.await.unwrap().unwrap();
+    for ended in join_all(held).await {
+        ended.unwrap().unwrap();
+    }
+    assert_eq!((a.keeper.held_back(), b.keeper.held_back()), (0, 0));
+    let count = b.keeper.with(&key, |count| (count.clone(), false)).await.unwrap();
+    assert_eq!((count.value, count.twice), (MOST as u64, 0), "{count:?}");
+    assert!(!count.has("c", 0), "nobody waited for it any more");
 }

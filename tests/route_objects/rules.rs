@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use maitred::Error;
+use maitred::envelope::AuditReason;
 use maitred::error::RouteRefusal;
 use maitred::ids::{Epoch, ObjectKind};
 use maitred::message::Message;
-use maitred::route::{KindOptions, Owner, Route, RouteState, RouteVersion};
+use maitred::route::{KindOptions, Owner, Route, RouteState, RouteTimes, RouteVersion};
 
-use crate::member::{PATIENCE, id, json};
+use crate::member::{Member, PATIENCE, id, json, keyring};
 use crate::routes_common::{CALL, Client, Count, Counter, Host, acquainted, inc, object};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -130,8 +132,8 @@ async fn rte_8_an_object_that_is_not_in_storage_is_refused_and_left_free() {
     let server = TestStore::start();
     let mut counter = Counter::new(KindOptions::default());
     counter.creates = false;
-    let member = crate::member::Member::join(&server.url(), "a").await;
-    let a = Host::join_as(member, counter, maitred::route::RouteTimes::default()).await;
+    let member = Member::join(&server.url(), "a").await;
+    let a = Host::join_as(member, counter, RouteTimes::default()).await;
     let key = object("counter:none");
     assert_eq!(refusal(a.inc(&key, 0).await), RouteRefusal::NotFound);
     assert_eq!(a.owner(&key).await, None);
@@ -218,4 +220,72 @@ async fn rte_7_a_failed_send_clears_the_route_only_of_an_owner_that_is_gone() {
     assert_eq!(client.router.table().version(&key), known);
     let unknown = client.router.call(&key, "nonsense", &(), CALL).await.unwrap_err();
     assert!(matches!(unknown, Error::Callee { code, .. } if code == "unknown_method"));
+}
+
+// whoever handles a message that was passed on answers its origin, within the origin's deadline, and takes it once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_20_a_forwarder_signs_as_itself_and_keeps_what_the_origin_said() {
+    let server = TestStore::start();
+    let (a, b, client) = fleet(&server, KindOptions::default()).await;
+    let key = object("counter:one");
+    a.keeper.acquire(&key).await.unwrap();
+    client.inc(&key, 0).await.unwrap();
+    a.keeper.transfer(&key, &b.member.id, true).await.unwrap();
+    let redis = redis::Client::open(server.url()).unwrap();
+    let mut wire = redis.get_async_pubsub().await.unwrap();
+    for host in [&a, &b] {
+        wire.subscribe(client.member.store.keys().inbox(&host.member.id).to_string()).await.unwrap();
+    }
+    assert_eq!(client.inc(&key, 1).await.unwrap(), 2);
+    let mut frames = wire.on_message();
+    let (first, second) = (frames.next().await.unwrap(), frames.next().await.unwrap());
+    let keyring = keyring();
+    let (first, second) = (first.get_payload_bytes(), second.get_payload_bytes());
+    let (first, second) = (keyring.from_wire(first, 100_000).unwrap(), keyring.from_wire(second, 100_000).unwrap());
+    let sent = Message::from_fields(&first.fields).unwrap();
+    let passed_on = Message::from_fields(&second.fields).unwrap();
+    let (origin, forwarder) = (&client.member, &a.member);
+    for message in [&sent, &passed_on] {
+        assert_eq!((&message.origin, message.origin_epoch), (&origin.id, origin.epoch()));
+    }
+    assert_eq!((&sent.from, &sent.to, sent.hops), (&origin.id, &forwarder.id, 0));
+    assert_eq!((&passed_on.from, passed_on.from_epoch), (&forwarder.id, forwarder.epoch()));
+    assert_eq!((&passed_on.to, passed_on.hops), (&b.member.id, 1));
+    let kept = |message: &Message<'_>| {
+        let texts = [message.service, message.method, message.call, message.nonce, message.body.get()];
+        (texts.map(ToOwned::to_owned), message.sent_at_ms, message.deadline_ms)
+    };
+    assert_eq!(kept(&sent), kept(&passed_on));
+    let version = b.router.table().version(&key);
+    assert_eq!(passed_on.route, format!("{version}:{key}"), "by what the forwarder knows");
+    assert_ne!(sent.route, passed_on.route);
+    assert_eq!(a.counter.told().len(), 3, "promoted, removing, removed: it ran no handler");
+
+    // The same frame once more: it was taken.
+    client
+        .member
+        .store
+        .publish(client.member.store.keys().inbox(&b.member.id), &passed_on.to_wire(&keyring))
+        .await
+        .unwrap();
+    eventually("it is dropped", PATIENCE, async || b.member.audited(AuditReason::Replay) == 1).await;
+    assert_eq!(b.keeper.with(&key, |count| (count.value, false)).await.unwrap(), 2);
+}
+
+// RTE-8: an object that is in doubt whenever it is looked at costs a bounded number of questions, and an error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_8_a_message_is_repaired_at_most_three_times() {
+    let server = TestStore::start();
+    // Nothing that was asked is ever young enough.
+    let times = RouteTimes { lock_timeout_ms: 0, ..RouteTimes::default() };
+    let member = Member::join(&server.url(), "a").await;
+    let a = Host::join_as(member, Counter::new(KindOptions::default()), times).await;
+    let key = object("counter:one");
+    let client = Client::join(&server.url(), "c").await;
+    acquainted(&[&a.member, &client.member]).await;
+    for sender in [&a.router, &client.router] {
+        assert_eq!(refusal(inc(sender, &key, "s", 0).await), RouteRefusal::Again);
+    }
+    a.keeper.release(&key).await.unwrap();
+    assert_eq!(a.router.book().load(&key).await.unwrap(), None, "no handler ran");
 }

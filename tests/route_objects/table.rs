@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use maitred::ids::Epoch;
 use maitred::route::{
@@ -11,6 +12,7 @@ use maitred::route::{
 
 use crate::member::{Member, Options, PATIENCE, id};
 use crate::routes_common::{Client, Host, object};
+use crate::support::fault::FaultProxy;
 use crate::support::store::{TestStore, command_stats};
 use crate::support::wait::eventually;
 
@@ -112,4 +114,30 @@ async fn rte_5_a_read_that_nobody_waits_for_any_more_ends() {
     assert!(futures_util::poll!(&mut asked).is_pending());
     drop(asked);
     eventually("the read ends", PATIENCE, async || table.cached(&key).is_some()).await;
+}
+
+// RTE-5, RTE-9: an update that came while a record was read is newer than what the read brings.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_9_an_update_during_a_read_is_not_taken_back_by_it() {
+    let server = TestStore::start();
+    let wire = FaultProxy::start(&server);
+    let a = Host::join(&server.url(), "a", KindOptions::default()).await;
+    let key = object("counter:one");
+    a.keeper.acquire(&key).await.unwrap();
+    let quiet = Options { refreshing: false, ..Options::default() };
+    let other = Member::join_with(&wire.url(), "b", quiet).await;
+    let (store, trust, lease) = (other.store.clone(), other.trust.clone(), other.lease.clone());
+    let table = RouteTable::new(RouteBook::new(store, trust, lease, RouteTimes::default()), CacheTimes::default());
+    let version = table.read(&key).await.unwrap().unwrap().version.0;
+    let before = wire.count("HGETALL");
+    // Long enough for the update to come first; if it does not, nothing is shown and nothing fails.
+    wire.delay(Duration::from_millis(500));
+    let mut reading = Box::pin(table.read(&key));
+    assert!(futures_util::poll!(&mut reading).is_pending());
+    eventually("the read is on its way", PATIENCE, async || wire.count("HGETALL") > before).await;
+    assert!(table.update(route("x", version + 1)));
+    reading.await.unwrap();
+    wire.delay(Duration::ZERO);
+    assert_eq!(table.version(&key).0, version + 1);
+    assert!(table.read(&key).await.unwrap().is_some_and(|route| route.version.0 == version), "a read after it counts");
 }

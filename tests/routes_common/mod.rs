@@ -10,8 +10,8 @@ use maitred::Error;
 use maitred::ids::{ObjectKey, ObjectKind};
 use maitred::message::CallError;
 use maitred::route::{
-    CacheTimes, Handled, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook, RouteTimes,
-    RouteVersion,
+    CacheTimes, Handled, KeepTimes, Keeper, KindOptions, ObjectCall, ObjectRouter, ObjectType, Removal, RouteBook,
+    RouteTimes, RouteVersion,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -36,8 +36,9 @@ pub struct Count {
     pub value: u64,
     /// Increments that came a second time.
     pub twice: u64,
-    /// One bit an increment, by sender.
-    pub seen: BTreeMap<String, Vec<u64>>,
+    /// The numbers of the increments by sender, as ranges without their ends: short as long as they come nearly in order,
+    /// for all of it is signed and written with each save.
+    pub seen: BTreeMap<String, Vec<(usize, usize)>>,
 }
 
 /// One increment.
@@ -49,17 +50,32 @@ pub struct Increment {
 
 impl Count {
     pub fn add(&mut self, increment: &Increment) {
-        let words = self.seen.entry(increment.sender.clone()).or_default();
-        let (word, bit) = (increment.number / 64, 1_u64 << (increment.number % 64));
-        words.resize(words.len().max(word + 1), 0);
-        self.twice += u64::from(words[word] & bit != 0);
-        words[word] |= bit;
         self.value += 1;
+        let number = increment.number;
+        let ranges = self.seen.entry(increment.sender.clone()).or_default();
+        // The first one that ends at the number or after it.
+        let at = ranges.partition_point(|(_, end)| *end < number);
+        let next = ranges.get(at + 1).map(|(start, _)| *start);
+        match ranges.get_mut(at) {
+            Some((start, end)) if (*start..*end).contains(&number) => self.twice += 1,
+            Some((_, end)) if *end == number => {
+                *end += 1;
+                if next == Some(number + 1) {
+                    ranges[at].1 = ranges.remove(at + 1).1;
+                }
+            }
+            Some((start, _)) if *start == number + 1 => *start = number,
+            _ => ranges.insert(at, (number, number + 1)),
+        }
     }
 
     pub fn has(&self, sender: &str, number: usize) -> bool {
-        let word = self.seen.get(sender).and_then(|words| words.get(number / 64)).copied().unwrap_or(0);
-        word & (1 << (number % 64)) != 0
+        self.seen.get(sender).is_some_and(|ranges| ranges.iter().any(|(start, end)| (*start..*end).contains(&number)))
+    }
+
+    /// How many different increments are in it.
+    pub fn different(&self) -> usize {
+        self.seen.values().flatten().map(|(start, end)| end - start).sum()
     }
 }
 
@@ -207,7 +223,7 @@ impl Host {
 pub fn router(member: &Member, times: RouteTimes) -> ObjectRouter {
     let book = RouteBook::new(member.store.clone(), member.trust.clone(), member.lease.clone(), times);
     let (post, directory) = (member.post.clone(), member.directory.clone());
-    ObjectRouter::start(book, CacheTimes::default(), post, directory, &BTreeMap::new()).unwrap()
+    ObjectRouter::start(book, CacheTimes::default(), KeepTimes::default(), post, directory, &BTreeMap::new()).unwrap()
 }
 
 pub async fn inc(router: &ObjectRouter, key: &ObjectKey, sender: &str, number: usize) -> maitred::Result<u64> {
@@ -223,7 +239,11 @@ pub struct Client {
 
 impl Client {
     pub async fn join(url: &str, name: &str) -> Self {
-        let member = Member::join_with(url, name, Options::default()).await;
+        Self::join_with(url, name, Options::default()).await
+    }
+
+    pub async fn join_with(url: &str, name: &str, options: Options) -> Self {
+        let member = Member::join_with(url, name, options).await;
         let router = router(&member, RouteTimes::default());
         router.sends_to(&counter(), true);
         member.beat_now().await;

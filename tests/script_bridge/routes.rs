@@ -87,6 +87,11 @@ fn sweep(node: &str, dry: &str, objects: &[(&str, &str, &str)]) -> Ready {
     ready(&scripts::ROUTE_SWEEP, &names.iter().map(String::as_str).collect::<Vec<_>>(), &args)
 }
 
+/// `number`: the field that grows, and its value as read.
+fn sign(name: &str, number: (&str, &str), read: &str, new: &str) -> Ready {
+    ready(&scripts::ROUTE_SIGN, &[name], &[number.0, number.1, read, new])
+}
+
 #[test]
 fn sto_4_route_acquire() {
     let (mut twin, epoch) = fleet();
@@ -194,6 +199,12 @@ fn sto_4_route_release() {
         Reply::Int(-1),
         "an owned record does not run out"
     );
+    // The free record of another release in the same version deleted nothing.
+    set(&mut twin, &format!("route:{OBJECT}"), "owner", "");
+    let free = field(&mut twin, "version");
+    assert_eq!(release("b1", &epoch, "5", &free, "1").run(&mut twin), ["LOST", "", &epoch, &free]);
+    assert_eq!(twin.look(["EXISTS", &key(format!("object:{OBJECT}"))]), Reply::Int(1));
+    set(&mut twin, &format!("route:{OBJECT}"), "owner", "b2");
     let version = field(&mut twin, "version");
     set(&mut twin, &format!("route:{OBJECT}"), "version", "9999999999999");
     let deleted = release("b2", &epoch, "9999999999999", "10000000000000", "1");
@@ -248,4 +259,31 @@ fn sto_4_route_sweep() {
     assert_eq!((field(&mut twin, "owner"), field(&mut twin, "state")), (String::new(), "FREE".into()));
     assert!(members(&mut twin, "owned").is_empty(), "STO-16");
     twin.covered(&scripts::ROUTE_SWEEP);
+}
+
+//
+#[test]
+fn sto_4_route_sign() {
+    let (mut twin, epoch) = fleet();
+    acquire("b1", &epoch, NOW, "1", "").run(&mut twin);
+    let version = field(&mut twin, "version");
+    save("b1", &epoch, &version, "5ebd00f2.mine", 0, "x", "op1").run(&mut twin);
+    let (route, object) = (format!("route:{OBJECT}"), format!("object:{OBJECT}"));
+    let before = twin.look(["HGETALL", &key(&route)]);
+    for (number, read) in [("7", "5ebd00f2.mine"), (&*version, "5ebd00f2.other")] {
+        assert_eq!(sign(&route, ("version", number), read, "8d1f3a07.new").run(&mut twin), ["CHANGED"]);
+    }
+    assert_eq!(sign("route:island:none", ("version", "0"), "", "8d1f3a07.new").run(&mut twin), ["CHANGED"]);
+    assert_eq!(twin.look(["HGETALL", &key(&route)]), before, "nothing was written");
+    for (name, number, read) in
+        [(&route, ("version", &*version), "5ebd00f2.mine"), (&object, ("cas", "1"), "5ebd00f2.bytes")]
+    {
+        let again = sign(name, number, read, "8d1f3a07.new");
+        assert_eq!(again.run(&mut twin), ["SIGNED"]);
+        assert_eq!(again.run(&mut twin), ["SIGNED"], "STO-10: the reply was lost");
+        assert_eq!(twin.look(["HGET", &key(name), "sig"]), Reply::Bulk(b"8d1f3a07.new".to_vec()));
+    }
+    assert_eq!(twin.look(["EXISTS", &key("route:island:none")]), Reply::Int(0));
+    assert_eq!(renew("b1", &epoch, &version, "5ebd00f2.mine").run(&mut twin), ["RENEWED"], "its owner goes on");
+    twin.covered(&scripts::ROUTE_SIGN);
 }

@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | `dispatch`, `triggers`, `texts`, `limits`, `initialRouting`, `routing`, `selector` | at once, for requests that begin later | goes before the file, key by key |
 //! | `lines` | at once; who waits keeps the place | goes before the file, key by key of each line |
-//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages`, `peers` | the agent leaves and starts anew | refused: they stay with each host |
+//! | `enabled`, `zone`, `node`, `store`, `security`, `heartbeat`, `directory`, `tokens`, `messages`, `peers`, `routes` | the agent leaves and starts anew | refused: they stay with each host |
 //!
 //! The table in `sections` decides.
 //!
@@ -46,6 +46,7 @@ mod model;
 mod peers;
 mod problem;
 mod push;
+mod routes;
 mod schema;
 mod sections;
 mod selector;
@@ -63,5 +64,7 @@ pub use model::{
     SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig, WaitConfig,
 };
 pub use push::{PUSH_MAX_BYTES, Push};
+pub use routes::RoutesConfig;
+pub(crate) use routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS};
 pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::initial_routing::InitialRoutingConfig;
 use super::lines::LineConfig;
+use super::routes::RoutesConfig;
 use super::selector::SelectorConfig;
 use super::url::SecretUrl;
 use crate::ids::{LimitName, LineName, NodeId, Role, Zone};
@@ -42,6 +43,8 @@ pub struct Config {
     pub wait: WaitConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
+    /// Objects and who owns them.
+    pub routes: RoutesConfig,
     /// Which sources of requests are on.
     pub triggers: TriggersConfig,
     /// Cooldowns and limits a player, shared by all proxies (POL-6), at most 64. Those named `command`, `join`, `event`

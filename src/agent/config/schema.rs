@@ -4,6 +4,7 @@
 use super::initial_routing;
 use super::model::Config;
 use super::problem::Problem;
+use super::routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS, TIME_MAX_MS};
 use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
 use super::url::SecretUrl;
 use super::yaml::Node;
@@ -197,6 +198,12 @@ pub(super) static KEYS: &[Key] = &[
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
+    key("routes.lockTimeoutMs", millis(LOCK_TIMEOUT_MIN_MS, TIME_MAX_MS, |c| &mut c.routes.lock_timeout_ms)),
+    key("routes.freeMs", millis(FREE_MIN_MS, TIME_MAX_MS, |c| &mut c.routes.free_ms)),
+    key("routes.cacheUpdateMs", millis(1_000, TIME_MAX_MS, |c| &mut c.routes.cache_update_ms)),
+    key("routes.cacheFreeMs", millis(1_000, TIME_MAX_MS, |c| &mut c.routes.cache_free_ms)),
+    key("routes.saveMs", millis(100, TIME_MAX_MS, |c| &mut c.routes.save_ms)),
+    key("routes.downgradeMs", millis(1_000, TIME_MAX_MS, |c| &mut c.routes.downgrade_ms)),
     key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
     key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
     key("triggers.firstJoin", Slot::Flag(|c| &mut c.triggers.first_join)),

@@ -54,6 +54,8 @@ sections! {
     "dispatch" dispatch Hot;
     // The inbox is made with it.
     "messages" messages Anew;
+    // The objects in memory hang on them, and the lock timeout is one for the whole fleet.
+    "routes" routes Anew;
     "triggers" triggers Hot;
     "texts" texts Hot;
     "limits" limits Hot;

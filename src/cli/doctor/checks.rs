@@ -2,6 +2,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::node::{Control, KILL, NodeRecord, roster};
+use crate::route::signed_before;
 use crate::store::{Invocation, Row, Store, Trust, scripts};
 use crate::token::Book;
 
@@ -15,6 +16,8 @@ const SLOW_TRIP_MICROS: u128 = 20_000;
 const OFFSET_WARN_MS: u64 = 5_000;
 /// A token this long past its due time says that nobody reaps.
 const OVERDUE_REAPS: u64 = 5;
+/// Longest walk over the keys, in thousands of them.
+const WALK_STEPS: usize = 200;
 
 /// Every check, in the order of the report.
 pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>, findings: &mut Vec<Finding>) {
@@ -41,6 +44,7 @@ pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>,
         findings.push(or_error("nodes", nodes(context, store, trust).await));
         findings.push(or_error("tokens", tokens(context, store, trust).await));
         lines::all(&Hall::over(context, store, trust, &entries), findings).await;
+        findings.push(or_error("routes", routes(store, trust).await));
     }
 }
 
@@ -343,4 +347,22 @@ async fn tokens(context: &Context, store: &Store, trust: &Trust) -> Result<Findi
     } else {
         Finding::ok("tokens", detail)
     })
+}
+
+async fn routes(store: &Store, trust: &Trust) -> Result<Finding> {
+    let found = match signed_before(store, trust, WALK_STEPS).await {
+        Err(Error::Refused { refusal: StoreRefusal::Denied, .. }) => {
+            return Ok(Finding::ok("routes", "the store does not let this user SCAN: signatures not looked at"));
+        }
+        found => found?,
+    };
+    let mut detail = format!("{} routes and objects", found.looked_at);
+    if !found.whole {
+        detail.push_str(&format!(" among about {} keys, the others not looked at", WALK_STEPS * 1_000));
+    }
+    if found.old == 0 {
+        return Ok(Finding::ok("routes", detail));
+    }
+    let advice = "wait until the nodes that use routes signed them again before the old secret is dropped";
+    Ok(Finding::warn("routes", format!("{detail}; {} still signed with another secret", found.old), advice))
 }

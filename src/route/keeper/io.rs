@@ -219,10 +219,7 @@ impl<K: ObjectType> Inner<K> {
                 Ok(cas) => {
                     live.cas = cas;
                     live.unsettled = None;
-                    // A repeat says that the first try arrived, and nothing of what came after it.
-                    if !tried.unknown || (!live.doubtful && tried.sent_boot_ms > live.renewed_boot_ms) {
-                        live.renewed(tried.sent_boot_ms, tried.gaps);
-                    }
+                    live.saved(&tried);
                 }
                 Err(error) => {
                     if error.may_have_changed() {

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{ObjectKey, ObjectKind};
 
 use super::hub::Hub;
-use super::kind::{KindOptions, ObjectType, Removal};
+use super::kind::{KeepTimes, KindOptions, ObjectType, Removal};
 use super::record::RouteVersion;
 
 pub use flush::{FlushProgress, FlushReport, Unsaved};
@@ -35,6 +35,7 @@ pub(super) struct Inner<K: ObjectType> {
     pub kind: K,
     pub name: ObjectKind,
     pub options: KindOptions,
+    pub keep: KeepTimes,
     slots: Mutex<HashMap<ObjectKey, Arc<Slot<K::Object>>>>,
     closing: AtomicBool,
 }
@@ -54,7 +55,12 @@ impl<K: ObjectType> fmt::Debug for Keeper<K> {
 impl<K: ObjectType> Keeper<K> {
     pub(super) fn new(hub: Arc<Hub>, name: ObjectKind, kind: K) -> Self {
         let options = kind.options();
-        let inner = Inner { hub, kind, name, options, slots: Mutex::default(), closing: AtomicBool::new(false) };
+        let keep = KeepTimes {
+            save_ms: options.save_ms.unwrap_or(hub.keep.save_ms),
+            idle_ms: options.idle_ms.unwrap_or(hub.keep.idle_ms),
+        };
+        let (slots, closing) = (Mutex::default(), AtomicBool::new(false));
+        let inner = Inner { hub, kind, name, options, keep, slots, closing };
         Self { inner: Arc::new(inner) }
     }
 

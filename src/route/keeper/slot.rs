@@ -156,6 +156,13 @@ impl<T> Live<T> {
         self.doubtful = false;
     }
 
+    /// A save was answered. A repeat says that the first try arrived, and nothing of what came after it.
+    pub fn saved(&mut self, tried: &Unsettled) {
+        if !tried.unknown || (!self.doubtful && tried.sent_boot_ms > self.renewed_boot_ms) {
+            self.renewed(tried.sent_boot_ms, tried.gaps);
+        }
+    }
+
     /// What of it this node may rely on without asking the store: the lock timeout less a tenth, counted from the
     /// sending of the last write that was answered, and the lease without a gap since.
     pub fn local(&self, lease: &Lease, lock_timeout_ms: u64) -> Local {
@@ -171,5 +178,43 @@ impl<T> Live<T> {
         } else {
             Local::Doubtful
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ids::{Epoch, NodeId, ObjectKey};
+    use crate::route::{Owner, RouteVersion};
+
+    /// An object that was taken at the boot time `at`.
+    pub fn live(at: u64) -> Live<()> {
+        let owner = Owner { node: NodeId::new("b1").expect("an id"), epoch: Epoch(7) };
+        let key = ObjectKey::read("island:a").expect("a key");
+        Live::new((), Held { key, owner, version: RouteVersion(5), sig: String::new() }, Cas::NONE, at, 0)
+    }
+
+    fn tried(sent_boot_ms: u64, unknown: bool) -> Unsettled {
+        Unsettled { op: OperationId::fresh(), data: String::new(), unknown, sent_boot_ms, gaps: 3 }
+    }
+
+    // the store counts the lock timeout from the try that had its effect, so the owner must not count from a later one.
+    #[test]
+    fn r_18_a_repeated_save_counts_from_its_first_sending() {
+        let mut object = live(1_000);
+        object.saved(&tried(2_000, false));
+        assert_eq!((object.renewed_boot_ms, object.gaps), (2_000, 3));
+        object.saved(&tried(3_000, true));
+        assert_eq!(object.renewed_boot_ms, 3_000);
+        // The store was asked whose it is after the first try.
+        object.renewed(5_000, 4);
+        object.saved(&tried(4_000, true));
+        assert_eq!((object.renewed_boot_ms, object.gaps), (5_000, 4));
+        // It may have been given away since.
+        object.doubtful = true;
+        object.saved(&tried(6_000, true));
+        assert!(object.doubtful && object.renewed_boot_ms == 5_000);
+        object.saved(&tried(7_000, false));
+        assert!(!object.doubtful && object.renewed_boot_ms == 7_000);
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::ids::ObjectKey;
 use crate::store::boot_ms;
 
-use super::super::kind::ObjectType;
+use super::super::kind::{KeepTimes, ObjectType};
 use super::{Inner, Keeper, Live};
 
 /// Objects that are saved at the same time.
@@ -71,13 +71,72 @@ impl<K: ObjectType> Keeper<K> {
 
 impl<K: ObjectType> Inner<K> {
     fn due(&self, live: &Live<K::Object>, now: u64) -> Due {
-        if now.saturating_sub(live.used_boot_ms) >= self.options.idle_ms {
+        live.due(now, self.keep, self.hub.book.times().lock_timeout_ms)
+    }
+}
+
+impl<T> Live<T> {
+    fn due(&self, now: u64, keep: KeepTimes, lock_timeout_ms: u64) -> Due {
+        if now.saturating_sub(self.used_boot_ms) >= keep.idle_ms {
             return Due::Release;
         }
-        let save_ms = self.options.save_ms - self.options.save_ms / 4 * live.spread / 64;
-        let renew_ms = save_ms.min(self.hub.book.times().lock_timeout_ms / 3);
-        let (renewed, saved) = (now.saturating_sub(live.renewed_boot_ms), now.saturating_sub(live.saved_boot_ms));
-        let changed = live.dirty || live.unsettled.is_some();
-        if live.doubtful || (changed && saved >= save_ms) || renewed >= renew_ms { Due::Save } else { Due::Nothing }
+        let save_ms = keep.save_ms - keep.save_ms / 4 * self.spread / 64;
+        let renew_ms = save_ms.min(lock_timeout_ms / 3);
+        let (renewed, saved) = (now.saturating_sub(self.renewed_boot_ms), now.saturating_sub(self.saved_boot_ms));
+        let changed = self.dirty || self.unsettled.is_some();
+        if self.doubtful || (changed && saved >= save_ms) || renewed >= renew_ms { Due::Save } else { Due::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slot::tests::live;
+    use super::*;
+
+    // RTE-6. One row a rule: when it was used, renewed and saved last, whether it changed, whether it is doubted.
+    #[test]
+    fn rte_6_what_the_timer_has_to_do_with_an_object() {
+        let keep = KeepTimes { save_ms: 6_400, idle_ms: 20_000 };
+        for (used, renewed, saved, dirty, doubtful, due) in [
+            (100_000, 100_000, 100_000, false, false, Due::Nothing),
+            (100_000, 100_000, 100_000, true, false, Due::Nothing),
+            // It changed, and the time is over.
+            (100_000, 93_600, 93_600, true, false, Due::Save),
+            (100_000, 93_601, 93_601, true, false, Due::Nothing),
+            // To have asked whose it is has saved nothing: after many gaps of the lease it would be saved late.
+            (100_000, 99_999, 93_600, true, false, Due::Save),
+            (100_000, 99_999, 50_000, false, false, Due::Nothing),
+            // Nothing to save, but the record has to be renewed before the lock timeout.
+            (100_000, 93_600, 99_000, false, false, Due::Save),
+            // It may be another's.
+            (100_000, 100_000, 100_000, false, true, Due::Save),
+            // Nobody uses it.
+            (80_000, 100_000, 100_000, false, false, Due::Release),
+            (80_000, 90_000, 90_000, true, true, Due::Release),
+            (80_001, 100_000, 100_000, false, false, Due::Nothing),
+        ] {
+            let mut object = live(0);
+            (object.used_boot_ms, object.renewed_boot_ms, object.saved_boot_ms) = (used, renewed, saved);
+            (object.dirty, object.doubtful, object.spread) = (dirty, doubtful, 0);
+            let row = (used, renewed, saved, dirty, doubtful);
+            assert_eq!(object.due(100_000, keep, 30_000), due, "{row:?}");
+            if due == Due::Nothing && renewed == 100_000 {
+                object.renewed_boot_ms = 99_000;
+                assert_eq!(object.due(100_000, keep, 3_000), Due::Save, "a third of the lock timeout: {row:?}");
+            }
+        }
+    }
+
+    // What was loaded together after a restart must not be saved together for ever.
+    #[test]
+    fn rte_6_saves_are_spread_over_the_last_quarter() {
+        let keep = KeepTimes { save_ms: 6_400, idle_ms: 20_000 };
+        let mut object = live(0);
+        (object.dirty, object.used_boot_ms) = (true, 6_400);
+        object.spread = 63;
+        assert_eq!(object.due(4_825, keep, 1_500_000), Due::Save);
+        object.spread = 0;
+        assert_eq!(object.due(6_399, keep, 1_500_000), Due::Nothing);
+        assert_eq!(object.due(6_400, keep, 1_500_000), Due::Save);
     }
 }
