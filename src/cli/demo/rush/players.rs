@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::fleet::{Hears, Member, NoAnswer};
 use super::ears::{Mail, now_us};
-use super::history::{End, Entry, Heard, Stood, Story};
+use super::story::{End, Entry, Heard, Stood, Story};
 use super::world::{World, about};
 
 /// How long a player stays inside, in ms.
@@ -81,6 +81,8 @@ pub(super) struct Walk {
     guest: Guest,
     story: Story,
     mail: watch::Receiver<Option<Mail>>,
+    /// The proxy that answered the last entry.
+    proxy: Option<Arc<Member>>,
     session: Value,
     /// When the plan is carried out, for those who go away while they wait.
     leaves_at: Instant,
@@ -90,7 +92,7 @@ impl Walk {
     pub fn new(world: &Arc<World>, guest: Guest) -> Option<Self> {
         let mail = world.ears.mail(&guest.name)?;
         let (world, story) = (Arc::clone(world), Story::default());
-        Some(Self { world, guest, story, mail, session: Value::Null, leaves_at: Instant::now() })
+        Some(Self { world, guest, story, mail, proxy: None, session: Value::Null, leaves_at: Instant::now() })
     }
 
     /// From the first entry until the player is gone for good, or the run is over.
@@ -118,10 +120,6 @@ impl Walk {
         }
     }
 
-    fn proxy(&self) -> Option<Arc<Member>> {
-        self.world.proxy(self.guest.home).cloned()
-    }
-
     /// Goes to the next proxy.
     fn moves_on(&mut self, pause_ms: u64) -> Turn {
         self.guest.home += 1;
@@ -134,7 +132,8 @@ impl Walk {
     }
 
     async fn enter(&mut self) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
+        let Some(proxy) = self.world.proxy(self.guest.home).cloned() else { return Turn::Again(500) };
+        self.proxy = Some(Arc::clone(&proxy));
         self.mail.mark_unchanged();
         if self.story.asked_us == 0 {
             self.story.asked_us = now_us();
@@ -199,7 +198,7 @@ impl Walk {
     }
 
     async fn wait(&mut self) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
+        let Some(proxy) = self.proxy.clone() else { return Turn::Again(500) };
         let leaves = matches!(self.guest.plan, Plan::Drops | Plan::Quits | Plan::Vanishes);
         let patience = Instant::now() + self.world.length + PATIENCE;
         loop {
@@ -268,7 +267,7 @@ impl Walk {
 
     /// The way from the admission to the backend.
     async fn go(&mut self, pass: Pass) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
+        let Some(proxy) = self.proxy.clone() else { return Turn::Again(500) };
         tokio::select! {
             () = proxy.gone() => return self.moves_on(300),
             () = about(TRAVEL_MS) => {}
