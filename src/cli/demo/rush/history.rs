@@ -23,7 +23,11 @@ pub(super) struct History {
 impl History {
     /// All admissions of a player by serial, whoever told of them.
     fn entries(&self, player: &str) -> Vec<&Entry> {
-        let heard = self.stories.get(player).into_iter().flat_map(|story| story.heard.iter().map(|heard| &heard.entry));
+        let heard = self
+            .stories
+            .get(player)
+            .into_iter()
+            .flat_map(|story| story.heard.iter().map(|heard| &heard.entry).chain(&story.crossed));
         let all: BTreeMap<u64, &Entry> =
             self.seen.get(player).into_iter().flatten().chain(heard).map(|entry| (entry.serial, entry)).collect();
         all.into_values().collect()
@@ -321,6 +325,9 @@ mod tests {
         // A goodbye that crossed an admission frees its place, and the admission is not held against the player.
         late.seen.insert("dan".to_owned(), vec![entry(80, 4), entry(6_000, 4)]);
         late.told.insert("dan".to_owned(), 2);
+        // Also where the store's row was read too late, and only the proxy told of it.
+        let told = late.seen.insert("dan".to_owned(), vec![entry(6_000, 4)]);
+        change(&mut late, "dan", |dan| dan.crossed = told.into_iter().flatten().collect());
         assert_eq!(late.holds().iter().find(|hold| hold.player == "dan").map(|hold| hold.until_us), Some(90));
         assert_eq!(late.twice(), Vec::<String>::new());
         let stands = late.stands(|_| 0);

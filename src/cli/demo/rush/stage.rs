@@ -192,6 +192,7 @@ impl Stage {
             doors: backends.map(|(one, places)| (one.id.clone(), Door::new(Arc::clone(one), *places))).collect(),
             ears: Arc::clone(&self.ears),
             over: CancellationToken::new(),
+            rate: self.scale.rate,
             length: self.scale.length(),
             admitted: AtomicU64::new(0),
             entered: AtomicU64::new(0),

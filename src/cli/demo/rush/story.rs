@@ -58,6 +58,8 @@ pub(super) struct Story {
     pub estimate_ms: Option<u64>,
     pub stood: Vec<Stood>,
     pub heard: Vec<Heard>,
+    /// Admissions that were told while the player was on the way out.
+    pub crossed: Vec<Entry>,
     /// Times that they were put back with their place kept.
     pub back: u64,
     pub redeemed: u64,
