@@ -139,6 +139,7 @@ impl Line {
             self.count("enter", &answer);
             match answer.word() {
                 "ADMITTED" => {
+                    metrics::counter!("maitred_admissions_total", "line" => self.options.name.to_string()).increment(1);
                     pass.serial = answer.number(0)?;
                     return Ok(Entered::Admitted(Admission { pass, seq: answer.number(1)?, lane }));
                 }

@@ -34,7 +34,7 @@ const GHOSTS_MAX: usize = 256;
 const IDLE: Duration = Duration::from_secs(1);
 
 /// When a line is looked at next.
-struct Turnus {
+struct Schedule {
     at: Instant,
     tick: u32,
     /// Players who wait through this node in the store's eyes alone, as of the last look.
@@ -44,7 +44,7 @@ struct Turnus {
 /// Takes hints and looks at the lines until the agent stops.
 pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint>) {
     let mut epochs = desk.core.status.subscribe();
-    let mut lines: BTreeMap<LineName, Turnus> = BTreeMap::new();
+    let mut lines: BTreeMap<LineName, Schedule> = BTreeMap::new();
     loop {
         let next = lines.values().map(|line| line.at).min().unwrap_or_else(|| Instant::now() + IDLE);
         let next = next.min(Instant::now() + IDLE);
@@ -52,6 +52,11 @@ pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint
         tokio::select! {
             biased;
             () = desk.core.stop.cancelled() => return,
+            // Another epoch: everybody enters again.
+            changed = epochs.changed() => match changed {
+                Ok(()) => all = true,
+                Err(_) => return,
+            },
             hint = hints.recv() => match hint {
                 Ok(LineHint::Event(event)) => {
                     if let Err(error) = desk.hear(event).await {
@@ -61,11 +66,6 @@ pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint
                 Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) => all = true,
                 Err(RecvError::Closed) => return,
             },
-            // Another epoch: everybody enters again.
-            changed = epochs.changed() => match changed {
-                Ok(()) => all = true,
-                Err(_) => return,
-            },
             () = sleep_until(next) => {}
         }
         let mut names = desk.visits().lines();
@@ -73,13 +73,14 @@ pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint
         lines.retain(|name, _| names.contains(name));
         for name in names {
             let now = Instant::now();
-            let line = lines.entry(name.clone()).or_insert_with(|| Turnus { at: now, tick: 0, ghosts: HashSet::new() });
+            let line =
+                lines.entry(name.clone()).or_insert_with(|| Schedule { at: now, tick: 0, ghosts: HashSet::new() });
             if !all && line.at > now {
                 continue;
             }
             let Ok(room) = desk.known_room(&name) else { continue };
             line.at = now + jitter(Duration::from_millis(room.config.tick_ms));
-            let is_third = line.tick % TICKS == 0;
+            let is_third = line.tick.is_multiple_of(TICKS);
             line.tick = line.tick.wrapping_add(1);
             let looked = tokio::select! {
                 () = desk.core.stop.cancelled() => return,
@@ -168,7 +169,7 @@ impl Desk {
     }
 
     /// Looks up what became of players who may not wait any more. Where they are `lost` to the index of those who wait,
-    /// whoever has the place still enters again.
+    /// whoever has the place still enters again; whoever holds a player's turn must not say so.
     pub(super) async fn inspect(&self, room: &Room, players: Vec<(Player, SessionId)>, lost: bool) -> Result<()> {
         let line = &room.line;
         let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
@@ -198,9 +199,9 @@ impl Desk {
                     let is_others = row.is_some_and(|row| row.session.is_some_and(|other| other != session));
                     gone.push((player, session, if is_others { OutReason::Elsewhere } else { OutReason::Gone }));
                 }
-                // Nobody acts on what does not verify; the player enters again, which puts it right.
+                // Nobody acts on what does not verify; it was audited.
                 Err(error) if error.class() == Class::Trust => {
-                    again.insert(player);
+                    tracing::debug!(%player, %error, "could not look a pass up");
                 }
                 Err(error) => return Err(error),
             }
@@ -234,8 +235,8 @@ impl Desk {
                 continue;
             }
             match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
-                // A pass that nobody can believe must not keep the others waiting.
-                Err(error) if error.class() == Class::Trust => {
+                // A pass that nobody can believe, or a lane that was taken away, must not keep the others waiting.
+                Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {
                     tracing::debug!(player = %key.1, %error, "could not enter a player again");
                 }
                 Err(error) => return Err(error),
