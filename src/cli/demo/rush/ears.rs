@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::super::fleet::Hears;
-use super::history::Cut;
+use super::story::Cut;
 
 /// Oddities that are kept for people to read; the rest is only counted.
 const ODD_KEPT: usize = 8;
@@ -74,8 +74,9 @@ impl Hears for Ears {
             "missed" => self.state().missed += line["events"].as_u64().unwrap_or(1),
             "lost" => {
                 let lease_us = u64::try_from(self.lease.as_micros()).unwrap_or(u64::MAX);
-                let at_us = now_us().saturating_sub(lease_us);
-                self.state().lapses.push(Cut { node: node.to_owned(), at_us });
+                // Twice that: the line may have waited to be read.
+                let at_us = now_us().saturating_sub(lease_us.saturating_mul(2));
+                self.state().lapses.push(Cut { node: node.to_owned(), at_us, for_good: false });
             }
             "ready" | "resumed" | "rejoined" => {}
             _ => self.odd(format!("{node}: {line}")),

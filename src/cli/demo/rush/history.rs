@@ -3,79 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::check::{Admission, Hold, Joining, Stand};
-
-/// How a player's story ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum End {
-    /// It did not.
-    #[default]
-    Open,
-    /// They were inside and left again.
-    Done,
-    /// They gave up while they waited, and said so.
-    Quit,
-    /// They dropped and never came back.
-    Vanished,
-}
-
-/// One stretch in the line, as the player saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stood {
-    /// The proxy that held the ticket.
-    pub node: String,
-    /// Admissions that the player had heard of when it began.
-    pub after: usize,
-    pub from_us: u64,
-    /// When the player began to go away by themselves.
-    pub until_us: Option<u64>,
-    /// When the goodbye had been answered.
-    pub gone_us: Option<u64>,
-}
-
-/// One admission, as the player heard of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Heard {
-    pub entry: Entry,
-    /// The backend had let them in by then.
-    pub redeemed_us: Option<u64>,
-    /// When the place was given back, or began to be.
-    pub freed_us: Option<u64>,
-}
-
-/// What an admission says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub serial: u64,
-    pub seq: u64,
-    pub lane: u16,
-    pub server: String,
-}
-
-/// What one player went through, as they saw it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Story {
-    /// When they asked for the first time.
-    pub asked_us: u64,
-    /// When they were told something definite for the first time.
-    pub told_us: Option<u64>,
-    /// How long it would take, as they were told first.
-    pub estimate_ms: Option<u64>,
-    pub stood: Vec<Stood>,
-    pub heard: Vec<Heard>,
-    /// Times that they were put back with their place kept.
-    pub back: u64,
-    pub redeemed: u64,
-    /// Times that they went to another proxy.
-    pub changed: u64,
-    pub end: End,
-}
-
-/// From then on it is not certain that the players of a proxy stand in the line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub node: String,
-    pub at_us: u64,
-}
+use super::story::{Cut, End, Entry, Stood, Story};
 
 /// Everything that was heard of a rush.
 #[derive(Debug, Clone, Default)]
@@ -95,7 +23,11 @@ pub(super) struct History {
 impl History {
     /// All admissions of a player by serial, whoever told of them.
     fn entries(&self, player: &str) -> Vec<&Entry> {
-        let heard = self.stories.get(player).into_iter().flat_map(|story| story.heard.iter().map(|heard| &heard.entry));
+        let heard = self
+            .stories
+            .get(player)
+            .into_iter()
+            .flat_map(|story| story.heard.iter().map(|heard| &heard.entry).chain(&story.crossed));
         let all: BTreeMap<u64, &Entry> =
             self.seen.get(player).into_iter().flatten().chain(heard).map(|entry| (entry.serial, entry)).collect();
         all.into_values().collect()
@@ -160,7 +92,7 @@ impl History {
                     until_us = crossed.fold(until_us, |until_us, serial| until_us.min(*serial));
                     before_us = gone_us;
                 }
-                for cut in self.cuts.iter().filter(|cut| cut.node == stood.node && cut.at_us > stood.from_us) {
+                for cut in self.cuts.iter().filter(|cut| cut.ends(stood)) {
                     until_us = until_us.min(cut.at_us);
                 }
                 let (player, lane, from_us) = (player.clone(), lane(player), stood.from_us);
@@ -259,6 +191,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::super::check::{oversold, overtaken};
+    use super::super::story::Heard;
     use super::*;
 
     fn entry(serial: u64, seq: u64) -> Entry {
@@ -361,11 +294,14 @@ mod tests {
         });
         history.seen.remove("ann");
         assert_eq!(order(&history), 2, "bob and cid passed ann, who stood there");
-        history.cuts.push(Cut { node: "p1".to_owned(), at_us: 60 });
+        history.cuts.push(Cut { node: "p1".to_owned(), at_us: 60, for_good: false });
         assert_eq!(order(&history), 0);
         // Back in the line they go first again.
         change(&mut history, "ann", |ann| ann.stood[1].from_us = 290);
         assert_eq!(order(&history), 1, "cid passed ann");
+        // What a proxy had answered right before it died was heard after that.
+        history.cuts[0].for_good = true;
+        assert_eq!(order(&history), 0);
     }
 
     // QUE-15
@@ -389,6 +325,9 @@ mod tests {
         // A goodbye that crossed an admission frees its place, and the admission is not held against the player.
         late.seen.insert("dan".to_owned(), vec![entry(80, 4), entry(6_000, 4)]);
         late.told.insert("dan".to_owned(), 2);
+        // Also where the store's row was read too late, and only the proxy told of it.
+        let told = late.seen.insert("dan".to_owned(), vec![entry(6_000, 4)]);
+        change(&mut late, "dan", |dan| dan.crossed = told.into_iter().flatten().collect());
         assert_eq!(late.holds().iter().find(|hold| hold.player == "dan").map(|hold| hold.until_us), Some(90));
         assert_eq!(late.twice(), Vec::<String>::new());
         let stands = late.stands(|_| 0);

@@ -5,7 +5,7 @@
 //! - `world` is what they share: proxies, and backends that count who is inside.
 //! - `ears` hear the processes, and hand what concerns a player to that player.
 //! - `watch`: the line's channel, the places in the store, and the live view.
-//! - `history` is what all of them heard; `check` finds what must not be in it, and `report` says so.
+//! - `history` is every `story` and what else was heard; `check` finds what must not be in it, and `report` says so, with a `summary` for programs.
 //! - `stage` sets everything up, kills a proxy in the middle and reads the end state.
 
 mod check;
@@ -15,6 +15,8 @@ mod players;
 mod report;
 mod scale;
 mod stage;
+mod story;
+mod summary;
 mod watch;
 mod world;
 

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::fleet::{Hears, Member, NoAnswer};
 use super::ears::{Mail, now_us};
-use super::history::{End, Entry, Heard, Stood, Story};
+use super::story::{End, Entry, Heard, Stood, Story};
 use super::world::{World, about};
 
 /// How long a player stays inside, in ms.
@@ -81,6 +81,8 @@ pub(super) struct Walk {
     guest: Guest,
     story: Story,
     mail: watch::Receiver<Option<Mail>>,
+    /// The proxy that answered the last entry.
+    proxy: Option<Arc<Member>>,
     session: Value,
     /// When the plan is carried out, for those who go away while they wait.
     leaves_at: Instant,
@@ -90,7 +92,7 @@ impl Walk {
     pub fn new(world: &Arc<World>, guest: Guest) -> Option<Self> {
         let mail = world.ears.mail(&guest.name)?;
         let (world, story) = (Arc::clone(world), Story::default());
-        Some(Self { world, guest, story, mail, session: Value::Null, leaves_at: Instant::now() })
+        Some(Self { world, guest, story, mail, proxy: None, session: Value::Null, leaves_at: Instant::now() })
     }
 
     /// From the first entry until the player is gone for good, or the run is over.
@@ -118,10 +120,6 @@ impl Walk {
         }
     }
 
-    fn proxy(&self) -> Option<Arc<Member>> {
-        self.world.proxy(self.guest.home).cloned()
-    }
-
     /// Goes to the next proxy.
     fn moves_on(&mut self, pause_ms: u64) -> Turn {
         self.guest.home += 1;
@@ -134,8 +132,9 @@ impl Walk {
     }
 
     async fn enter(&mut self) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
-        self.mail.mark_unchanged();
+        let Some(proxy) = self.world.proxy(self.guest.home).cloned() else { return Turn::Again(500) };
+        self.proxy = Some(Arc::clone(&proxy));
+        self.looks_back();
         if self.story.asked_us == 0 {
             self.story.asked_us = now_us();
         }
@@ -147,7 +146,9 @@ impl Walk {
         if matches!(outcome, "waiting" | "admitted") && self.story.told_us.is_none() {
             self.story.told_us = Some(told_us);
             self.story.estimate_ms = if outcome == "admitted" { Some(0) } else { answer["estimate_ms"].as_u64() };
-            let wait = self.story.estimate_ms.map_or(self.world.length, Duration::from_millis);
+            // Not by the estimate: one that is too long would let everybody in who is to go away before.
+            let ahead_ms = answer["position"].as_u64().map(|position| position * 1_000 / self.world.rate.max(1));
+            let wait = ahead_ms.map_or(self.world.length, Duration::from_millis);
             self.leaves_at += wait.mul_f64(rand::rng().random_range(0.1..0.8));
             self.world.count(&self.world.entered);
         }
@@ -172,18 +173,19 @@ impl Walk {
         Turn::Wait
     }
 
+    /// Notes an admission that was told while nobody waited for it any more.
+    fn looks_back(&mut self) {
+        let mail = self.mail.borrow_and_update().clone();
+        if let Some(entry) = mail.as_ref().and_then(|mail| entry_of(&mail.line))
+            && self.story.heard.iter().all(|heard| heard.entry.serial != entry.serial)
+        {
+            self.story.crossed.push(entry);
+        }
+    }
+
     /// Takes over an admission; one that was heard before is the same one again.
     fn hears(&mut self, told: &Value) -> Turn {
-        let read = || {
-            let entry = Entry {
-                serial: told["serial"].as_u64()?,
-                seq: told["seq"].as_u64()?,
-                lane: u16::try_from(told["lane"].as_u64()?).ok()?,
-                server: told["server"].as_str()?.to_owned(),
-            };
-            Some((entry, told["pass"].as_str()?.to_owned()))
-        };
-        let Some((entry, text)) = read() else {
+        let Some((entry, text)) = entry_of(told).zip(told["pass"].as_str().map(str::to_owned)) else {
             self.world.ears.odd(format!("an admission: {told}"));
             return Turn::Again(500);
         };
@@ -199,7 +201,7 @@ impl Walk {
     }
 
     async fn wait(&mut self) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
+        let Some(proxy) = self.proxy.clone() else { return Turn::Again(500) };
         let leaves = matches!(self.guest.plan, Plan::Drops | Plan::Quits | Plan::Vanishes);
         let patience = Instant::now() + self.world.length + PATIENCE;
         loop {
@@ -268,7 +270,7 @@ impl Walk {
 
     /// The way from the admission to the backend.
     async fn go(&mut self, pass: Pass) -> Turn {
-        let Some(proxy) = self.proxy() else { return Turn::Again(500) };
+        let Some(proxy) = self.proxy.clone() else { return Turn::Again(500) };
         tokio::select! {
             () = proxy.gone() => return self.moves_on(300),
             () = about(TRAVEL_MS) => {}
@@ -361,4 +363,14 @@ impl Walk {
         self.story.end = End::Done;
         Turn::Done
     }
+}
+
+/// The admission that a line tells of; none where it tells of something else.
+fn entry_of(line: &Value) -> Option<Entry> {
+    Some(Entry {
+        serial: line["serial"].as_u64()?,
+        seq: line["seq"].as_u64()?,
+        lane: u16::try_from(line["lane"].as_u64()?).ok()?,
+        server: line["server"].as_str()?.to_owned(),
+    })
 }

@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::super::verdict::{self, Check, Proof, equal, least, most};
 use super::check::{Cap, Pace, Peak, joined_out_of_turn, oversold, overtaken, pace};
 use super::ears::Noted;
-use super::history::{End, History, Story};
+use super::history::History;
 use super::players::{Guest, Plan};
+use super::story::{End, Story};
+use super::summary::{Spread, Summary};
 use super::watch::Samples;
 use crate::cli::view::{ago, line};
 use crate::store::ServerInfo;
@@ -34,59 +34,6 @@ pub(in crate::cli::demo) struct Evidence {
     pub(super) missed: u64,
     pub(super) elapsed: Duration,
     pub(super) info: ServerInfo,
-}
-
-/// The middle, the nineteenth of twenty, and the last of a list of times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(in crate::cli::demo) struct Spread {
-    p50: u64,
-    p95: u64,
-    max: u64,
-}
-
-impl Spread {
-    fn of(mut values: Vec<u64>) -> Self {
-        values.sort_unstable();
-        let at = |percent: usize| values.get((values.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(0);
-        Self { p50: at(50), p95: at(95), max: at(100) }
-    }
-}
-
-/// The result for programs.
-#[derive(Debug, Serialize)]
-pub(in crate::cli::demo) struct Summary {
-    ok: bool,
-    players: u64,
-    /// Players who came in.
-    landed: u64,
-    quit: u64,
-    vanished: u64,
-    admissions: u64,
-    transfers_failed: u64,
-    proxy_changes: u64,
-    proxies_killed: u64,
-    stranded: u64,
-    overtaken: u64,
-    joined_out_of_turn: u64,
-    moved: u64,
-    too_fast: u64,
-    busiest_second: u64,
-    rate_per_second: u64,
-    burst: u64,
-    admitted_twice: u64,
-    forgotten: u64,
-    unheard: u64,
-    oversold: u64,
-    looks: u64,
-    looks_full: u64,
-    looks_oversold: u64,
-    keys_left: u64,
-    waited_ms: Spread,
-    told_first_ms: Spread,
-    /// The middle of how far the first estimate was off, in per cent of the wait, where nobody interrupted it.
-    estimate_off_percent: u64,
-    elapsed_ms: u64,
-    store: ServerInfo,
 }
 
 /// What the checks found.
@@ -292,7 +239,7 @@ fn count(items: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::{Entry, Heard, Stood};
+    use super::super::story::{Entry, Heard, Stood};
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
@@ -396,9 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn que_8_waits_and_estimates_are_told_in_parts() {
-        assert_eq!(Spread::of(Vec::new()), Spread::default());
-        assert_eq!(Spread::of((1..=100).rev().collect()), Spread { p50: 50, p95: 95, max: 100 });
+    fn que_8_waits_and_estimates_are_told_side_by_side() {
         let (_, summary) = whole().for_programs();
         assert_eq!((summary.waited_ms.max, summary.told_first_ms.max), (12_999, 11_000));
         assert_eq!(summary.estimate_off_percent, 4, "11 s told, 10.999 s, 11.499 s and 12.999 s waited");

@@ -14,10 +14,11 @@ use super::super::fleet::{Fleet, Hears, Member};
 use super::super::ground::Ground;
 use super::check::Cap;
 use super::ears::{Ears, now_us};
-use super::history::{Cut, History, Story};
+use super::history::History;
 use super::players::{Guest, Walk, guests};
 use super::report::Evidence;
 use super::scale::{ARRIVE_MS, LEASE_MS, LINE, PASS_MS, Scale};
+use super::story::{Cut, Story};
 use super::watch::{Samples, Told, hear, sample, show};
 use super::world::{Door, World, keep_reporting};
 use crate::cli::Failure;
@@ -191,6 +192,7 @@ impl Stage {
             doors: backends.map(|(one, places)| (one.id.clone(), Door::new(Arc::clone(one), *places))).collect(),
             ears: Arc::clone(&self.ears),
             over: CancellationToken::new(),
+            rate: self.scale.rate,
             length: self.scale.length(),
             admitted: AtomicU64::new(0),
             entered: AtomicU64::new(0),
@@ -267,7 +269,7 @@ impl Stage {
     async fn kill(&self, history: &mut History) -> Result<(u64, u64), Failure> {
         let victim = self.fleet.proxies.get(VICTIM);
         let victim = victim.ok_or_else(|| Failure::Io("there is no second proxy".to_owned()))?;
-        history.cuts.push(Cut { node: victim.id.clone(), at_us: now_us() });
+        history.cuts.push(Cut { node: victim.id.clone(), at_us: now_us(), for_good: true });
         let killed = victim.kill().await?;
         let id = NodeId::new(&victim.id)?;
         let mut stranded = 0;

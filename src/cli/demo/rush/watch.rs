@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::history::Entry;
+use super::story::Entry;
 use super::world::World;
 use crate::cli::view;
 use crate::error::Result;

@@ -22,7 +22,9 @@ pub(super) struct World {
     pub ears: Arc<Ears>,
     /// The run is over: who is still on the way is lost.
     pub over: CancellationToken,
-    /// How long the whole line takes at the gate's rate.
+    /// Admissions a second that the gate allows.
+    pub rate: u64,
+    /// How long the whole line takes at that rate.
     pub length: Duration,
     /// Players who heard of their first admission.
     pub admitted: AtomicU64,
