@@ -20,12 +20,11 @@ async fn que_3_who_dropped_at_the_head_holds_up_nobody_and_has_the_place_through
     let mut carol = waits(&p2, "carol").await;
     assert_eq!(p1.left(&login(), &player("alice"), Departure::Dropped).await.expect("the store"), Left::Away);
     assert_eq!(alice.next().await, None, "the visit is over without a further word");
-    let server = world.server("b1", 1).await;
+    let _server = world.server("b1", 1).await;
     let bob = admitted(&mut bob).await;
     // She is back before carol, who came later.
     let mut alice = waits(&p2, "alice").await;
     assert_eq!(alice.position(), Some(1));
-    server.players.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(p1.left(&login(), &player("bob"), Departure::Quit).await.expect("the store"), Left::Left);
     let alice = admitted(&mut alice).await;
     assert_eq!(p2.left(&login(), &player("alice"), Departure::Quit).await.expect("the store"), Left::Left);

@@ -32,7 +32,9 @@ async fn que_7_a_pass_lets_in_its_player_once_and_each_refusal_is_its_own() {
     let torn = String::from_utf8(torn).expect("text");
     assert_eq!(agent.verify_pass(&torn, &player("alice")), Err(PassRefusal::Invalid));
     assert_eq!(agent.verify_pass(&alice.pass, &player("bob")), Err(PassRefusal::WrongPlayer));
-    let other = world.server("b2", 0).await;
+    let other = world.server("b2", 1).await;
+    other.accepts(false);
+    sees_accepting(&proxy, &other, false).await;
     assert_eq!(other.agent.agent().verify_pass(&alice.pass, &player("alice")), Err(PassRefusal::WrongAudience));
 
     // A node that was started with the next secret: it takes the present one only where it is told to.

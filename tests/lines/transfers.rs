@@ -58,7 +58,7 @@ async fn r_23_a_failed_transfer_of_a_player_who_is_gone_keeps_the_place_for_the_
 
 #[tokio::test]
 async fn que_15_the_place_of_who_never_comes_is_used_again_and_a_late_pass_counts_anew() {
-    let world = World::with(LineConfig { arrive_ms: 600, ..line() });
+    let world = World::with(LineConfig { arrive_ms: 1_500, ..line() });
     let server = world.server("b1", 1).await;
     let proxy = world.proxy("p1").await;
     sees_accepting(&proxy, &server, true).await;
@@ -77,6 +77,7 @@ async fn que_15_the_place_of_who_never_comes_is_used_again_and_a_late_pass_count
     assert!(matches!(failure, Failure::Back(ref visit) if visit.position() == Some(1)), "{failure:?}");
     // The player who came is counted by the server's own beats, so that no place is sold twice.
     server.players.store(1, std::sync::atomic::Ordering::Relaxed);
+    agent.beat_now();
     let Failure::Back(mut alice) = failure else { unreachable!() };
     let held = async || !world.exists("held:b1").await;
     eventually("a beat has named the arrival", LIMIT, held).await;
