@@ -60,6 +60,8 @@ pub(in crate::agent) async fn queue(
     }
     let mut entering = Entering { proxy, slot: &slot, replaced, is_definite: false };
     match slot.line.enter(&claimant, &request.player, 0, &visit.session, &attributes, None).await {
+        // Cancelled a moment ago, by a call that may have found no ticket yet.
+        Ok(Entered::Waiting(_)) if slot.is_cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
         Ok(Entered::Waiting(place)) => {
             entering.is_definite = true;
             slot.placed(&place);
@@ -123,7 +125,9 @@ impl Proxy {
     /// The handle is gone: the player leaves the line, or gives the place up that nobody heard of.
     pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
         self.waits.remove(slot);
+        let never_entered = slot.is_cancelled() && !slot.visit().entered;
         match slot.abandon() {
+            Some(_) if never_entered => self.retire_until_definite(Arc::clone(slot)),
             None => self.retire_until_definite(Arc::clone(slot)),
             Some(WaitUpdate::Transfer(transfer)) => self.release_until_definite(transfer.token, transfer.claim_op),
             Some(_) => {}
