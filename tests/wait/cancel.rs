@@ -1,6 +1,6 @@
 //! DSP-8, QUE-3: players who go while they wait.
 
-use maitred::agent::{Reason, Request};
+use maitred::agent::{Outcome, Reason, Request};
 use maitred::ids::LineName;
 use maitred::queue::Place;
 use maitred::token::CancelOutcome;
@@ -26,6 +26,24 @@ async fn dsp_8_whoever_cancels_or_drops_the_handle_leaves_neither_ticket_nor_tok
     assert!(tickets(&mut conn, "wait").await.is_empty());
     drop(waits_for_any(&p1, "bob").await);
     eventually("whoever hangs up leaves", LIMIT, async || tickets(&mut conn, "wait").await.is_empty()).await;
+
+    // On the way into the line, at any step.
+    for n in 0..30 {
+        let request = Request::new(player("carol"));
+        let id = request.id.clone();
+        let (outcome, cancelled) = tokio::join!(p1.dispatch(request), async {
+            tokio::time::sleep(std::time::Duration::from_micros(n * 150)).await;
+            p1.cancel(&player("carol"), &id).await
+        });
+        cancelled.expect("an answer");
+        // A handle that was given out all the same says so too.
+        match outcome {
+            Outcome::Refused(refusal) => assert_eq!(refusal.reason, Reason::Cancelled),
+            Outcome::Waiting(mut waiting) => assert_eq!(turned_away(&mut waiting).await.reason, Reason::Cancelled),
+            other => panic!("{other:?}"),
+        }
+        eventually("no ticket is left", LIMIT, async || tickets(&mut conn, "wait").await.is_empty()).await;
+    }
 
     // At the very moment of the turn, by either way.
     for n in 0..20 {

@@ -7,7 +7,7 @@ use maitred::agent::{NoPlaceCode, Outcome, PLACES, PlaceAnswer, PlaceRequest, Pr
 use maitred::ids::{LineName, RequestId};
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, player, sees};
+use crate::agents_common::{LIMIT, backend, config, lands, player, sees};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{line, served, wait_proxy, waits_for_any};
@@ -60,4 +60,25 @@ async fn que_9_a_fresh_request_gets_no_place_that_somebody_waits_for_and_one_wit
     drop(bob);
     shelf.restock(1);
     eventually("the line is empty", LIMIT, async || reserve(&p1, "dave", false).await.is_ok()).await;
+}
+
+// QUE-9: a player has one place. What another request left unclaimed is theirs, and no second place is given.
+#[tokio::test]
+async fn que_9_whoever_waits_is_moved_to_the_place_that_another_request_of_theirs_left() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1]).await;
+    let at = line(&store.url(), LineName::wait()).await;
+    at.pause().await.expect("paused");
+    let mut alice = waits_for_any(&p1, "alice").await;
+    shelf.restock(2);
+    let left = reserve(&p1, "alice", true).await.expect("a token that nobody claims");
+    at.resume().await.expect("resumed");
+    let transfer = served(&mut alice).await;
+    assert_eq!((&transfer.token.id, &transfer.request), (&left.token.id, alice.request()));
+    lands(&b1, "alice").await;
+    shelf.all_home().await;
+    assert_eq!(shelf.used(), 1);
 }

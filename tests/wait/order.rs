@@ -3,11 +3,12 @@
 use maitred::agent::config::OnNoCandidate;
 use maitred::agent::{Outcome, Reason, Request, WaitUpdate};
 use maitred::ids::{LineName, Player};
+use maitred::node::{Control, drain_name, kill_name};
 use maitred::queue::DRAINED_ATTEMPT;
 use tokio::time::timeout;
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, lands, player, proxy, refused, region, sees};
+use crate::agents_common::{LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{QUIET, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
@@ -173,4 +174,32 @@ async fn pol_6_a_charge_stands_for_who_is_served_and_is_taken_back_from_who_is_n
         matches!(outcome, Outcome::Waiting(_))
     })
     .await;
+}
+
+// QUE-9, NOD-13, POL-4: a backend that is drained or switched off serves nobody, and goes on once it may.
+#[tokio::test]
+async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1]).await;
+    let (at, trust) = operator(&store).await;
+    let by_hand = Control::default();
+    for (name, switch) in [("alice", drain_name(&id("b1"))), ("bob", kill_name(&id("b1")))] {
+        let mut waiting = waits_for_any(&p1, name).await;
+        by_hand.put(&at, &trust, &switch, "on", "olga").await.expect("written");
+        eventually("the backend hears of it", LIMIT, async || {
+            let control = b1.agent().control();
+            control.is_killed(&id("b1")) || control.is_draining(&id("b1"))
+        })
+        .await;
+        shelf.restock(1);
+        b1.restocked();
+        assert!(timeout(QUIET, waiting.end()).await.is_err(), "{switch} is on");
+        assert_eq!(b1.promised(), 0);
+        by_hand.put(&at, &trust, &switch, "off", "olga").await.expect("written");
+        served(&mut waiting).await;
+        lands(&b1, name).await;
+    }
 }

@@ -44,16 +44,17 @@ impl Proxy {
             Some(TicketText::Good(ticket)) if ticket.session == visit.session => {
                 return if visit.stale { self.stand(slot, &visit).await } else { Ok(()) };
             }
-            Some(TicketText::Good(_)) if !visit.stale => {
+            Some(TicketText::Good(_)) => {
                 self.refuse_wait(slot, Reason::Lost, "the player waits through another request or proxy");
                 return Ok(());
             }
             // Put out by whoever serves the line; or another build's.
             Some(TicketText::Forged | TicketText::Strange) => return Ok(()),
-            Some(TicketText::Good(_)) | None => {}
+            None => {}
         }
         match self.token_of(player).await? {
             Some(row) if row.token.request == visit.wish => self.had_its_turn(slot, &visit, row).await,
+            Some(row) if self.may_take_over(slot, &row) => self.claim_drained(slot, &visit, row).await,
             Some(row) if row.is_live(self.core.store.clock().now_ms()) => {
                 let why = format!("another request of the player has a place at {}", row.token.server);
                 self.refuse_wait(slot, Reason::Lost, why);
@@ -86,6 +87,12 @@ impl Proxy {
         let core = &self.core;
         let rows = core.store.fields(&[core.store.keys().node(&core.identity.id)], &["epoch"]).await?;
         Ok(rows.first().and_then(|row| row.number("epoch")) == Some(core.lease.epoch().0))
+    }
+
+    /// Another request of the player left a token that nobody moves them to, at a server that will do.
+    fn may_take_over(&self, slot: &Slot, row: &TokenRow) -> bool {
+        let fits = slot.request.ask.server.as_ref().is_none_or(|only| *only == row.token.server);
+        fits && row.state == TokenState::Pending && row.is_live(self.core.store.clock().now_ms())
     }
 
     /// The ticket became a token.

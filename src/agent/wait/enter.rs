@@ -53,23 +53,23 @@ pub(in crate::agent) async fn queue(
         .map_err(|error| failed(&error))?;
     let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
     // Known before the ticket stands, so that no event about it is missed.
-    if let Some(other) = proxy.waits.add(&slot) {
+    let replaced = proxy.waits.add(&slot);
+    if let Some(other) = &replaced {
         let why = "another request of the player has its place in the line";
-        proxy.end_wait(&other, WaitUpdate::Refused(proxy.refusal(Reason::Lost, why)));
+        proxy.end_wait(other, WaitUpdate::Refused(proxy.refusal(Reason::Lost, why)));
     }
-    let mut entering = Entering { proxy, slot: Some(slot) };
-    let Some(slot) = entering.slot.clone() else {
-        return Err((Reason::Cancelled, String::new()));
-    };
+    let mut entering = Entering { proxy, slot: &slot, replaced, is_definite: false };
     match slot.line.enter(&claimant, &request.player, 0, &visit.session, &attributes, None).await {
+        // Cancelled a moment ago, by a call that may have found no ticket yet.
+        Ok(Entered::Waiting(_)) if slot.is_cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
         Ok(Entered::Waiting(place)) => {
-            entering.slot = None;
+            entering.is_definite = true;
             slot.placed(&place);
             slot.tell(Some(place.position), proxy.waits.estimate_ms(slot.line.name(), place.position));
-            Ok(Waiting::new(proxy, slot))
+            Ok(Waiting::new(proxy, Arc::clone(&slot)))
         }
         Ok(Entered::Full) => {
-            entering.slot = None;
+            entering.is_definite = true;
             proxy.waits.remove(&slot);
             slot.abandon();
             Err((Reason::QueueFull, format!("the line {} holds {} players", slot.line.name(), config.wait.max_waiting)))
@@ -83,13 +83,21 @@ pub(in crate::agent) async fn queue(
 /// An enter under way: dropped before it is definite, it is undone.
 struct Entering<'a> {
     proxy: &'a Arc<Proxy>,
-    slot: Option<Arc<Slot>>,
+    slot: &'a Arc<Slot>,
+    /// Whose ticket it takes over.
+    replaced: Option<Arc<Slot>>,
+    is_definite: bool,
 }
 
 impl Drop for Entering<'_> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.proxy.abandon(&slot);
+        if self.is_definite {
+            return;
+        }
+        self.proxy.abandon(self.slot);
+        // Its own ticket may still be there.
+        if let Some(replaced) = self.replaced.take() {
+            self.proxy.retire_until_definite(replaced);
         }
     }
 }
@@ -117,7 +125,9 @@ impl Proxy {
     /// The handle is gone: the player leaves the line, or gives the place up that nobody heard of.
     pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
         self.waits.remove(slot);
+        let never_entered = slot.is_cancelled() && !slot.visit().entered;
         match slot.abandon() {
+            Some(_) if never_entered => self.retire_until_definite(Arc::clone(slot)),
             None => self.retire_until_definite(Arc::clone(slot)),
             Some(WaitUpdate::Transfer(transfer)) => self.release_until_definite(transfer.token, transfer.claim_op),
             Some(_) => {}

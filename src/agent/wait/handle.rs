@@ -29,7 +29,7 @@ pub enum WaitUpdate {
 /// in the background, like a dispatch that is dropped on its way; a transfer that was not read then is released.
 ///
 /// A connection that drops is another thing: [`ProxyAgent::away`](crate::agent::ProxyAgent::away) keeps the place for the
-/// grace.
+/// grace. So does an agent that stops: the wait ends as cancelled, and a dispatch through any proxy takes the place up again.
 pub struct Waiting {
     proxy: Arc<Proxy>,
     slot: Arc<Slot>,

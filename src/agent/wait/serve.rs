@@ -143,7 +143,7 @@ impl<I: Inventory> Backend<I> {
         loop {
             *awaited = Awaited::default();
             let Found { wishes, more } = self.find(&lines, most).await?;
-            if wishes.is_empty() {
+            if wishes.is_empty() && !more {
                 return Ok(());
             }
             let paused = paused(&lines, &wishes).await?;

@@ -7,7 +7,7 @@ use crate::ids::{OperationId, RequestId, SessionId};
 use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
 
 use super::super::charge::Charge;
-use super::super::request::Request;
+use super::super::request::{Reason, Request};
 use super::handle::WaitUpdate;
 
 /// What the line knows of a request. Another one each time it stands there anew.
@@ -116,6 +116,12 @@ impl Slot {
     pub fn is_over(&self) -> bool {
         let state = self.state.borrow();
         state.end.is_some() || state.abandoned
+    }
+
+    /// It ended because the player went away.
+    pub fn is_cancelled(&self) -> bool {
+        let state = self.state.borrow();
+        matches!(&state.end, Some(WaitUpdate::Refused(refusal)) if refusal.reason == Reason::Cancelled)
     }
 
     /// Tells the handle where the player stands.

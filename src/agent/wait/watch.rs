@@ -51,7 +51,7 @@ pub(in crate::agent) async fn watch(proxy: Arc<Proxy>) {
                     next = Instant::now() + jitter(TICK);
                     round = round.wrapping_add(1);
                     proxy.look_at_waits().await;
-                    if round % POSITIONS_ROUNDS == 0 {
+                    if round.is_multiple_of(POSITIONS_ROUNDS) {
                         proxy.tell_positions().await;
                     }
                 }
