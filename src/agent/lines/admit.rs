@@ -53,6 +53,7 @@ pub(super) async fn supervise(desk: Arc<Desk>) {
 async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
     let mut admits = desk.admits();
     let part = desk.core.admitting.part(&name);
+    let mut memberships = desk.core.status.subscribe();
     let mut present: Option<(Arc<Room>, Admitter)> = None;
     let mut idle = 0;
     loop {
@@ -88,7 +89,7 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             }
             Err(error) => {
                 tracing::debug!(line = %name, %error, "admitted nobody; the next tick tries again");
-                (tick, Wakes::Tick)
+                (tick, Wakes::Event)
             }
         };
         if !pause.is_zero() {
@@ -96,6 +97,8 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
             let woken = rest(&desk, admitter, &name, &mut hints, until, wakes);
             tokio::select! {
                 () = desk.core.stop.cancelled() => return,
+                // Who becomes a member can admit from now on.
+                changed = memberships.changed() => if changed.is_err() { return },
                 flow = woken => if flow.is_break() { return },
             }
         }

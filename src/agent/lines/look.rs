@@ -79,7 +79,7 @@ pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint
             }
             let Ok(room) = desk.known_room(&name) else { continue };
             line.at = now + jitter(Duration::from_millis(room.config.tick_ms));
-            let is_third = line.tick % TICKS == 0;
+            let is_third = line.tick.is_multiple_of(TICKS);
             line.tick = line.tick.wrapping_add(1);
             let looked = tokio::select! {
                 () = desk.core.stop.cancelled() => return,
@@ -168,7 +168,7 @@ impl Desk {
     }
 
     /// Looks up what became of players who may not wait any more. Where they are `lost` to the index of those who wait,
-    /// whoever has the place still enters again.
+    /// whoever has the place still enters again; whoever holds a player's turn must not say so.
     pub(super) async fn inspect(&self, room: &Room, players: Vec<(Player, SessionId)>, lost: bool) -> Result<()> {
         let line = &room.line;
         let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
@@ -190,19 +190,25 @@ impl Desk {
         }
         let names: Vec<Player> = without.iter().map(|(player, _)| player.clone()).collect();
         let passes = line.passes_of(&names).await?;
+        let mut gone = Vec::new();
         for ((player, session), pass) in without.into_iter().zip(passes) {
             match pass {
                 Ok(Some(row)) if self.lets_in(&row, &session) => self.deliver(&session, row).await,
                 Ok(row) => {
                     let is_others = row.is_some_and(|row| row.session.is_some_and(|other| other != session));
-                    let why = if is_others { OutReason::Elsewhere } else { OutReason::Gone };
-                    self.visits().out(&(line.name().clone(), player), &session, why);
+                    gone.push((player, session, if is_others { OutReason::Elsewhere } else { OutReason::Gone }));
                 }
-                // Nobody acts on what does not verify; the player enters again, which puts it right.
+                // Nobody acts on what does not verify; it was audited.
                 Err(error) if error.class() == Class::Trust => {
-                    again.insert(player);
+                    tracing::debug!(%player, %error, "could not look a pass up");
                 }
                 Err(error) => return Err(error),
+            }
+        }
+        // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
+        if !gone.is_empty() && self.stands(&me).await? {
+            for (player, session, why) in gone {
+                self.visits().out(&(line.name().clone(), player), &session, why);
             }
         }
         if again.is_empty() {
@@ -211,6 +217,12 @@ impl Desk {
         let pending = self.visits().pending(line.name());
         let pending = pending.into_iter().filter(|pending| again.contains(&pending.player)).collect();
         self.enter_again(room, &me, pending).await
+    }
+
+    /// True where the store has this node's row.
+    async fn stands(&self, me: &Claimant) -> Result<bool> {
+        let store = &self.core.store;
+        Ok(store.row(store.keys().node(&me.id)).await?.number("epoch") == Some(me.epoch.0))
     }
 
     /// Enters players again who wait here, the foremost first, each under the session of the visit.

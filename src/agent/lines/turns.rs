@@ -65,10 +65,11 @@ mod tests {
     #[tokio::test]
     async fn r_21_one_player_has_one_turn_at_a_time_and_nothing_stays_behind() {
         let turns = Turns::default();
-        let first = turns.take(&key("alice")).await;
-        assert!(turns.take(&key("bob")).now_or_never().is_some(), "others do not wait");
-        assert!(turns.take(&key("alice")).now_or_never().is_none(), "and gives up its place in the row");
-        let second = turns.take(&key("alice"));
+        let (alice, bob) = (key("alice"), key("bob"));
+        let first = turns.take(&alice).await;
+        assert!(turns.take(&bob).now_or_never().is_some(), "others do not wait");
+        assert!(turns.take(&alice).now_or_never().is_none(), "and gives up its place in the row");
+        let second = turns.take(&alice);
         drop(first);
         drop(second.await);
         assert!(turns.locks().is_empty());

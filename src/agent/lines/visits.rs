@@ -309,3 +309,79 @@ impl Record {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::queue::LineState;
+
+    fn key(player: &str) -> Key {
+        (LineName::new("login").expect("a name"), Player::new(player).expect("a player"))
+    }
+
+    fn waits(visits: &mut Visits, player: &str, position: u64) -> (Visit, SessionId) {
+        let session = SessionId::fresh();
+        visits.begin(&key(player), 0, &Attributes::default(), &session, Epoch(1));
+        let waiting = Waiting { session: session.clone(), seq: position, lane: 0, position, estimate_ms: None };
+        (visits.wait(&key(player), &waiting, 1_000).0, session)
+    }
+
+    /// At a pace of `rate` a second, with `listed` players before all others.
+    fn standing(waiting: u64, rate: u64, listed: &[&str], at_ms: u64) -> Standing {
+        let first = listed.iter().map(|player| Player::new(player).expect("a player")).collect();
+        Standing { first, waiting, state: LineState { rate, ..LineState::default() }, at_ms }
+    }
+
+    // QUE-8: a player far back must see that it goes on, and never a number that is not theirs.
+    #[test]
+    fn que_8_who_is_beyond_the_list_is_told_so_and_moves_up_by_the_pace() {
+        let mut visits = Visits::default();
+        let (mut far, _) = waits(&mut visits, "far", 20_001);
+        let (mut near, _) = waits(&mut visits, "near", 9_000);
+        assert_eq!((far.position(), near.position()), (None, Some(9_000)));
+        let line = key("far").0;
+        visits.tell(&line, &standing(30_000, 1_000, &["x", "near"], 5_000));
+        assert_eq!((far.position(), far.estimate_ms()), (None, Some(16_001)), "4,000 went ahead in four seconds");
+        assert_eq!((near.position(), near.estimate_ms()), (Some(2), Some(2)));
+        visits.tell(&line, &standing(30_000, 1_000, &["near"], 60_000));
+        assert_eq!(far.estimate_ms(), Some(10_001), "not below what the list would have shown");
+        // A slow reader hears the newest only.
+        assert_eq!(
+            near.next().now_or_never().flatten(),
+            Some(Update::Position { position: Some(1), estimate_ms: Some(1) })
+        );
+        assert!(near.next().now_or_never().is_none() && far.next().now_or_never().is_some());
+        // Listed in full and not among them: something else is said of these two.
+        visits.tell(&line, &standing(1, 1_000, &["x"], 61_000));
+        assert_eq!(near.position(), Some(1));
+    }
+
+    // what is said of an earlier visit must not end the one that came after it.
+    #[test]
+    fn r_21_only_the_present_session_is_spoken_of() {
+        let mut visits = Visits::default();
+        let (mut old, old_session) = waits(&mut visits, "alice", 1);
+        let (mut new, session) = waits(&mut visits, "alice", 1);
+        let elsewhere = Some(Update::Out { why: OutReason::Elsewhere });
+        assert_eq!(old.next().now_or_never().flatten(), elsewhere);
+        assert_eq!(old.next().now_or_never(), Some(None), "and nothing after that");
+        visits.out(&key("alice"), &old_session, OutReason::Gone);
+        assert!(visits.waits(&key("alice"), &session) && new.next().now_or_never().is_none());
+        visits.out(&key("alice"), &session, OutReason::Gone);
+        assert_eq!(new.next().now_or_never().flatten(), Some(Update::Out { why: OutReason::Gone }));
+        assert!(!visits.knows(&key("alice").0, &key("alice").1) && visits.lines().is_empty());
+    }
+
+    #[test]
+    fn r_23_those_who_enter_again_do_so_in_the_order_of_their_places() {
+        let mut visits = Visits::default();
+        let _kept: Vec<_> = [("c", 7), ("a", 1), ("d", 20_000), ("b", 2)]
+            .map(|(player, position)| waits(&mut visits, player, position))
+            .into();
+        let names: Vec<String> = visits.pending(&key("a").0).iter().map(|pending| pending.player.to_string()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        assert!(visits.heard(&key("a").0, &[key("a").1, key("x").1]).len() == 1, "own players only");
+    }
+}
