@@ -130,7 +130,7 @@ fn beat(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
     for text in ["ready", "1", "0", "3", "200", "{}", "[]", "{}", "sig", "60000"] {
         call = call.arg(text);
     }
-    call.arg(keys.node_events()).arg("row").arg("").arg("").arg("").arg("")
+    [""; 5].iter().fold(call.arg(keys.node_events()).arg("row"), |call, text| call.arg(*text))
 }
 
 fn leave(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {

@@ -10,6 +10,8 @@ mod clients;
 mod life;
 #[path = "sidecar/lines.rs"]
 mod lines;
+#[path = "sidecar/queue.rs"]
+mod queue;
 #[path = "sidecar/reload.rs"]
 mod reload;
 

@@ -9,7 +9,8 @@
 --         NEED <server> <link>  the held: keys of these have to be passed
 -- Events  none
 -- Bound   one player.
--- Repeat  the arrival is noted once; a place that a beat has counted meanwhile is not held again.
+-- Repeat  the arrival is noted once; a place that a beat has counted meanwhile is not held again. One that was redeemed is
+--         held for as long as the redemption said: by that time the beat knows which promise it has counted.
 -- Example EVALSHA <sha> 3 maitred:{eu}:pass:login:alice maitred:{eu}:held:b1 maitred:{eu}:held:b1 alice
 --         1796000000000000 b1 "" 60000
 if #KEYS ~= 3 or #ARGV ~= 5 then
@@ -23,7 +24,8 @@ end
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'void', 'arrived_at')
+local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'void', 'arrived_at',
+  'redeemed_at')
 if standing[1] ~= ARGV[2] or standing[4] then
   return { 'LATE' }
 end
@@ -33,8 +35,9 @@ end
 if (standing[2] or '') ~= ARGV[3] or (standing[3] or '') ~= ARGV[4] then
   return { 'NEED', standing[2] or '', standing[3] or '' }
 end
-local on_server = ARGV[3] ~= '' and redis.call('ZSCORE', server_held, player)
-local on_link = ARGV[4] ~= '' and redis.call('ZSCORE', link_held, player)
+local waits = not standing[6]
+local on_server = waits and ARGV[3] ~= '' and redis.call('ZSCORE', server_held, player)
+local on_link = waits and ARGV[4] ~= '' and redis.call('ZSCORE', link_held, player)
 
 redis.call('HSET', pass, 'arrived_at', string.format('%.0f', now))
 local place_goes = string.format('%.0f', now + arrive_ms)

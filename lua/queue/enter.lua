@@ -24,7 +24,8 @@
 --      17 holder of the ticket as last seen (<proxy>:<epoch>, empty for none), 18 server (empty for none), 19 its epoch,
 --      20 link (empty for none), 21 its epoch, 22 expires_at of the pass, 23 op of the pass, 24 sig of the pass,
 --      25 arriveMs, 26 channel, 27 bytes of control kill as last seen, 28 its verdict, 29 bytes of control kill:<server>,
---      30 its verdict, 31 bytes of control kill:<link>, 32 its verdict
+--      30 its verdict, 31 bytes of control kill:<link>, 32 its verdict, 33 sequence that a player without a ticket had (0
+--      for none): the place is that one again
 -- Answers ADMITTED <serial> <seq>  the player is in, with the pass that was offered
 --         PASS <serial> <server> <link> <expires_at> <op> <v> <sig> <seq> <lane>  a live pass stands: this one
 --         WAITING <seq> <lane> <rank> <rate> <busy> <recent> <lanes> <length>...  waits; rank inside the lane from 0, then
@@ -45,9 +46,9 @@
 --         maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:b1 maitred:{eu}:held:b1 maitred:{eu}:due:b1
 --         maitred:{eu}:node:p1 maitred:{eu}:away:login maitred:{eu}:away:login login alice 0 p1 1796000000000 s1 1796000001000 1 5ebd00f2.xxx ""
 --         100000 1 500 100 0 1800000 "" b1 1796000000000 "" 0 1796001801000 op1 5ebd00f2.xxx 60000
---         maitred:{eu}:events:line "" off "" off "" off
-if #KEYS ~= 18 or #ARGV ~= 32 then
-  return redis.error_reply('ARITY queue/enter takes 18 keys and 32 arguments')
+--         maitred:{eu}:events:line "" off "" off "" off 0
+if #KEYS ~= 18 or #ARGV ~= 33 then
+  return redis.error_reply('ARITY queue/enter takes 18 keys and 33 arguments')
 end
 local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local vias, via, node, pass, control, roster = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -58,11 +59,12 @@ local name, player, lane, proxy, proxy_epoch, session =
 local joined_at, max_waiting, pass_ms = tonumber(ARGV[7]), tonumber(ARGV[11]), tonumber(ARGV[16])
 local fixed, each, burst = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
 local server, link, expires_at, op, arrive_ms = ARGV[18], ARGV[20], tonumber(ARGV[22]), ARGV[23], tonumber(ARGV[25])
+local kept = tonumber(ARGV[33])
 local weights = {}
 for weight in string.gmatch(ARGV[12], '%d+') do
   weights[#weights + 1] = math.max(1, tonumber(weight))
 end
-if not (lane and joined_at and max_waiting and pass_ms and fixed and each and burst and expires_at and arrive_ms)
+if not (lane and joined_at and max_waiting and pass_ms and fixed and each and burst and expires_at and arrive_ms and kept)
   or #weights < 1 or #weights > 16 then
   return redis.error_reply('ARGUMENT queue/enter: lane, times, spans, rates and 1 to 16 weights are whole numbers')
 end
@@ -163,6 +165,11 @@ end
 bucket = math.min(bucket, most)
 
 local waiting = redis.call('ZCARD', line)
+-- One that was never given could be given again.
+local restored = not seq and kept > 0 and kept <= math.max(tonumber(state[3] or '') or 0, now)
+if restored then
+  seq = kept
+end
 local fresh = not seq
 if fresh then
   seq = math.max((tonumber(state[3] or '') or 0) + 1, now)
@@ -239,8 +246,8 @@ if waiting == 0 then
   redis.call('SADD', lines, name)
   redis.call('HSET', gate, 'busy', busy, 'recent', '')
 end
-if fresh then
-  redis.call('HSET', gate, 'seq', seq_text)
+if fresh or restored then
+  redis.call('HSET', gate, 'seq', string.format('%.0f', math.max(tonumber(state[3] or '') or 0, seq)))
 end
 if given_back then
   redis.call('HSET', pass, 'failed_op', session)

@@ -10,7 +10,8 @@
 --      8 due:<link>            zset, of ARGV 7 (any where there is none)
 -- ARGV 1 player, 2 serial, 3 op of the redemption, 4 redeemer, 5 its epoch, 6 server of the pass (empty for none), 7 its
 --      link (empty for none), 8 op of the pass, 9 arriveMs
--- Answers REDEEMED        the player may come in (also for a repeat of the same op)
+-- Answers REDEEMED <until> the player may come in (also for a repeat of the same op); until when the place is held, in
+--                         store ms
 --         SPENT           it was redeemed by another operation
 --         PLACE_GONE      the place was not taken in time and there is no other: the pass is void, its place in the line stays
 --         VOID            it was given up, or another pass stands, or none
@@ -43,7 +44,7 @@ local standing = redis.call('HMGET', pass, 'serial', 'op', 'server', 'link', 'ex
   'void', 'failed_op')
 local same = standing[1] == serial and standing[2] == ARGV[8]
 if same and standing[7] == op then
-  return { 'REDEEMED' }
+  return { 'REDEEMED', string.format('%.0f', (tonumber(standing[6] or '') or 0) + arrive_ms) }
 end
 local row = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
 if row[1] and row[1] ~= ARGV[5] then
@@ -96,4 +97,4 @@ if link ~= '' then
   redis.call('ZADD', link_held, place_goes, player)
   redis.call('PEXPIRE', link_held, ARGV[9])
 end
-return { 'REDEEMED' }
+return { 'REDEEMED', place_goes }

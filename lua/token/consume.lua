@@ -6,7 +6,8 @@
 --      4 due             set, the servers that have a due: set
 --      5 held:<server>   zset, players promised or arrived whom the server's own count does not include yet
 -- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 consume_op, 6 auditMs, 7 arriveMs (0: the server counts no places)
--- Answers CONSUMED         the player has the place (also for a repeat of the same consume_op)
+-- Answers CONSUMED [until]  the player has the place (also for a repeat of the same consume_op); until when it is held
+--                          (store ms), where ARGV 7 is not 0 and the row still tells
 --         REPLAY           the token was consumed by another operation
 --         NOT_CLAIMED      no proxy ever claimed it
 --         EXPIRED          its time is over
@@ -38,10 +39,11 @@ local now = tonumber(now_text)
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at')
 local state = row[2]
 local here = row[1] == id
-local ending, op
+local ending, op, consumed_at
 if here then
   if state ~= 'PENDING' and state ~= 'CLAIMED' then
-    ending, op = state or '', redis.call('HGET', token, 'consume_op')
+    local over = redis.call('HMGET', token, 'consume_op', 'consumed_at')
+    ending, op, consumed_at = state or '', over[1], tonumber(over[2] or '')
   end
 else
   for old_id, old_ending, old_op in string.gmatch(redis.call('HGET', token, 'previous') or '',
@@ -52,7 +54,10 @@ else
   end
 end
 if ending == 'CONSUMED' and op == consume_op then
-  return { 'CONSUMED' }
+  if arrive_ms == 0 or not consumed_at then
+    return { 'CONSUMED' }
+  end
+  return { 'CONSUMED', string.format('%.0f', consumed_at + arrive_ms) }
 end
 
 local mine = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
@@ -82,13 +87,14 @@ if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
   return { 'NOT_CLAIMED' }
 end
 
+local place_goes = string.format('%.0f', now + arrive_ms)
 if arrive_ms > 0 then
   redis.call('ZCARD', held)
 end
 redis.call('ZREM', due, player)
 if arrive_ms > 0 then
   -- The place goes from one set that counts it to the other.
-  redis.call('ZADD', held, string.format('%.0f', now + arrive_ms), player)
+  redis.call('ZADD', held, place_goes, player)
   redis.call('PEXPIRE', held, ARGV[7])
 end
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
@@ -96,4 +102,7 @@ redis.call('PEXPIRE', token, audit_ms)
 if redis.call('EXISTS', due) == 0 then
   redis.call('SREM', servers, server)
 end
-return { 'CONSUMED' }
+if arrive_ms == 0 then
+  return { 'CONSUMED' }
+end
+return { 'CONSUMED', place_goes }

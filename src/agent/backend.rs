@@ -18,6 +18,7 @@ use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 use super::core::{Agent, Core, LoadSource};
 use super::drain;
 use super::settle;
+use super::wait::{Serving, serve};
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// Backend events that may wait for a slow listener.
@@ -102,6 +103,7 @@ pub(super) struct Backend<I: Inventory> {
     pub ledger: Mutex<Ledger<I::Place>>,
     pub boot: Mutex<BootList>,
     pub events: broadcast::Sender<BackendEvent>,
+    pub serving: Serving,
 }
 
 impl<I: Inventory> Backend<I> {
@@ -118,8 +120,14 @@ impl<I: Inventory> Backend<I> {
         let _ = self.events.send(event);
     }
 
-    /// Gives a place back and says so.
+    /// Gives a place back, says so, and lets whoever waits have it.
     pub fn give_back(&self, token: &TokenId, player: &Player, place: I::Place, reason: &str) {
+        self.take_home(token, player, place, reason);
+        self.serving.restocked.notify_one();
+    }
+
+    /// Gives a place back and says so.
+    pub fn take_home(&self, token: &TokenId, player: &Player, place: I::Place, reason: &str) {
         self.inventory.give_back(place);
         metrics::counter!("maitred_places_returned_total").increment(1);
         self.tell(BackendEvent::PlaceReturned {
@@ -143,6 +151,9 @@ impl<I: Inventory> Backend<I> {
         }
         if let Some(drain) = self.core.control.drain(&self.core.identity.id) {
             return Err(refuse(NoPlaceCode::Draining, &format!("the backend is drained by {}", drain.by)));
+        }
+        if !request.bypass && self.serving.is_awaited(request.region.as_ref()) {
+            return Err(refuse(NoPlaceCode::Line, "others wait for the places here"));
         }
         let server = self.core.acting().map_err(|error| refuse(NoPlaceCode::LeaseLost, &error.to_string()))?;
         let Some(Offer { place, payload }) = self.inventory.reserve(&request).await else {
@@ -291,6 +302,7 @@ impl<I: Inventory> BackendAgent<I> {
             ledger: Mutex::new(Ledger::default()),
             boot: Mutex::default(),
             events: broadcast::channel(EVENTS).0,
+            serving: Serving::default(),
         });
         let places = {
             let backend = Arc::clone(&backend);
@@ -307,6 +319,7 @@ impl<I: Inventory> BackendAgent<I> {
         };
         settle::spawn(&backend);
         drain::spawn(&backend);
+        backend.core.tasks.spawn(serve(Arc::clone(&backend)));
         Ok(Self { agent, backend, _places: places })
     }
 
@@ -330,6 +343,12 @@ impl<I: Inventory> BackendAgent<I> {
         self.backend.ledger().promised()
     }
 
+    /// The inventory has places that it did not have a moment ago: whoever waits for one is served at once instead of within
+    /// a second. Places that go back to the inventory need no such word.
+    pub fn restocked(&self) {
+        self.backend.serving.restocked.notify_one();
+    }
+
     pub(super) fn backend(&self) -> &Arc<Backend<I>> {
         &self.backend
     }
@@ -339,6 +358,7 @@ impl<I: Inventory> BackendAgent<I> {
         // A handler that is still at it may promise one more place, so they end first.
         self.agent.quiesce().await;
         let home = async {
+            drop(self.backend.serving.busy.lock().await);
             self.backend.give_up().await;
             self.backend.settle_all().await;
             self.backend.give_up().await;

@@ -16,6 +16,7 @@ use crate::token::{ReapOptions, TokenEvent, reap};
 
 use super::core::{AgentStatus, Core, LineHint, TokenHint, membership};
 use super::lines::sweeper;
+use super::wait;
 
 /// How often ages are judged anew.
 const AGE_EVERY: Duration = Duration::from_millis(100);
@@ -333,6 +334,7 @@ async fn upkeep(core: Arc<Core>) {
             if signed > 0 {
                 tracing::info!(signed, "control entries signed again with the present secret");
             }
+            wait::upkeep(&core).await?;
             let forgotten = roster::forget(&core.store, roster::FORGET_MS).await?;
             Ok::<_, Error>((removed, forgotten))
         };

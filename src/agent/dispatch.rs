@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId};
+use crate::ids::{LineName, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
 use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Claimant, Token};
@@ -20,6 +20,7 @@ use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Balanced, Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
 use super::take::take;
 use super::trigger::{Verdict, verdict};
+use super::wait::{Waiting, line_for, queue};
 use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// How one attempt ended.
@@ -96,10 +97,28 @@ impl Dispatch {
         let settled = dispatch.give_up().await;
         // Nobody is told that the servers are full where they could not be asked.
         let reason = if reason == Reason::Refused && !settled { Reason::StoreDown } else { reason };
+        let line = if settled { line_for(core, &dispatch.config, &dispatch.request, reason) } else { None };
+        let (reason, detail) = match line {
+            Some(line) => match dispatch.wait(line).await {
+                Ok(waiting) => return Outcome::Waiting(waiting),
+                Err(end) => end,
+            },
+            None => (reason, detail),
+        };
         if reason != Reason::StoreDown {
             dispatch.charge.refund().await;
         }
         Outcome::Refused(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
+    }
+
+    /// Into the line. A player who goes away meanwhile leaves it again in the background.
+    async fn wait(&mut self, line: LineName) -> Result<Waiting, (Reason, String)> {
+        let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy));
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
+            waiting = Box::pin(queue(&self.proxy, line, &self.request, &self.config, charge)) => waiting,
+        }
     }
 
     /// The whole way: the limit of its source, the backends, then the place that the player may have already.
@@ -126,7 +145,7 @@ impl Dispatch {
         match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
             Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
-            Outcome::Refused(_) | Outcome::Balanced(_) => Err(end),
+            Outcome::Refused(_) | Outcome::Balanced(_) | Outcome::Waiting(_) => Err(end),
         }
     }
 
@@ -212,6 +231,7 @@ impl Dispatch {
             region: pick.region.clone(),
             deadline_ms: core.store.clock().now_ms().saturating_add(timeout_ms),
             earlier: self.asked.clone(),
+            bypass: self.request.bypass,
         };
         self.asked.push(pick.node.id.clone());
         self.exposed = true;
@@ -246,7 +266,8 @@ impl Dispatch {
                 }
                 // A switch ends all at once, and whom it stops is left out as long as it is on. Or the request is further on
                 // at another backend, by a message that came late.
-                NoPlaceCode::KillSwitch | NoPlaceCode::Draining | NoPlaceCode::Attempt => {
+                // Or others wait there, which is no fault of its.
+                NoPlaceCode::KillSwitch | NoPlaceCode::Draining | NoPlaceCode::Attempt | NoPlaceCode::Line => {
                     Step::Next { cool: false, why: message.clone() }
                 }
                 _ => Step::Next { cool: true, why: format!("{code}: {message}") },

@@ -15,7 +15,7 @@
 //!   [`ConfigSource`], tries again, reloads. What an application that runs for long wants.
 //! - [`Setup`]: a checked config and the fleet's keys; starts an agent.
 //! - [`BackendAgent`]: gives places out of an [`Inventory`], redeems players.
-//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], or says why not; connects fresh logins to a backend
+//! - [`ProxyAgent`]: turns a [`Request`] into a [`Transfer`], lets it wait ([`Waiting`]), or says why not; connects fresh logins to a backend
 //!   ([`place`](ProxyAgent::place)). A lobby is one too ([`Setup::lobby`]): it has no places itself.
 //!   Players who wait for admission to the fleet [`enter`](ProxyAgent::enter) a line.
 //! - [`RouterAgent`]: a proxy that is no member and only takes over reservations that exist.
@@ -49,6 +49,7 @@ mod share;
 mod source;
 mod take;
 mod trigger;
+mod wait;
 mod wire;
 
 pub use backend::{BackendAgent, BackendEvent, Inventory, Offer};
@@ -62,4 +63,5 @@ pub use request::{Balanced, Outcome, Reason, Refusal, Request, Source, Transfer}
 pub use router::RouterAgent;
 pub use setup::Setup;
 pub use source::ConfigSource;
+pub use wait::{WaitUpdate, Waiting};
 pub use wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};

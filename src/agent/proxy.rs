@@ -20,6 +20,7 @@ use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 use super::share::share;
 use super::take::take;
+use super::wait::{WaitUpdate, Waits, watch};
 
 /// How an application moves a player.
 pub trait Mover: Send + Sync {
@@ -38,6 +39,8 @@ pub(super) struct Proxy {
     pub under_way: Mutex<HashMap<(Player, RequestId), CancellationToken>>,
     /// Transfers that were handed out and whose tokens may still live, by request.
     pub transfers: Mutex<HashMap<RequestId, Transfer>>,
+    /// Requests that wait for a place.
+    pub waits: Waits,
 }
 
 impl Proxy {
@@ -54,7 +57,7 @@ impl Proxy {
     }
 
     /// Keeps a transfer for as long as its token can live, for [`ProxyAgent::cancel`].
-    fn remember(&self, request: RequestId, transfer: &Transfer) {
+    pub fn remember(&self, request: RequestId, transfer: &Transfer) {
         let mut transfers = self.transfers();
         if transfers.len() >= transfers.capacity() {
             transfers.retain(|_, transfer| transfer.left_ms() > 0);
@@ -72,9 +75,9 @@ impl Proxy {
     }
 
     /// Releases the claim `op` in the background until the answer is definite, for as long as the token could live.
-    fn release_until_definite(self: &Arc<Self>, token: Token, op: OperationId) {
+    pub fn release_until_definite(self: &Arc<Self>, token: Token, op: OperationId) {
         let proxy = Arc::clone(self);
-        self.core.tasks.spawn(async move {
+        let releasing = async move {
             let store = proxy.core.store.clone();
             while store.clock().now_ms() < token.expires_at_ms {
                 let book = &proxy.core.book;
@@ -92,7 +95,9 @@ impl Proxy {
                     }
                 }
             }
-        });
+        };
+        // A future can be dropped outside of every runtime.
+        self.core.tasks.spawn_on(releasing, &self.core.runtime);
     }
 
     /// Cancels in the background until the answer is definite, for as long as a token could live.
@@ -185,9 +190,11 @@ impl ProxyAgent {
             is_lobby: core.identity.role == Role::lobby(),
             under_way: Mutex::new(HashMap::new()),
             transfers: Mutex::new(HashMap::new()),
+            waits: Waits::default(),
         };
         let proxy = Arc::new(proxy);
         core.tasks.spawn(share(Arc::clone(&proxy)));
+        core.tasks.spawn(watch(Arc::clone(&proxy)));
         let placement = Placement::new(agent.core());
         let desk = Desk::start(agent.core());
         Self { agent, proxy, placement, desk }
@@ -195,6 +202,10 @@ impl ProxyAgent {
 
     pub(super) fn desk(&self) -> &Desk {
         &self.desk
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Proxy> {
+        &self.proxy
     }
 
     pub(super) fn placement(&self) -> &Placement {
@@ -214,6 +225,10 @@ impl ProxyAgent {
     /// Who connects to a fleet without lobbies and is not to be placed is [`Balanced`](Outcome::Balanced): that asks nobody
     /// and needs neither the store nor a lease.
     ///
+    /// Where no backend comes into question, or none that was asked has a place, and the config says
+    /// `selector.onNoCandidate: queue`, the player enters a wait line (QUE-9): [`Waiting`](Outcome::Waiting), unless the
+    /// request is [`bypassing`](Request::bypassing). That costs EVALSHA cancel where a backend was asked, and EVALSHA enter.
+    ///
     /// The store's bill without failures: PUBLISH twice (question and answer), EVALSHA issue, EVALSHA claim; before them
     /// EVALSHA limit/take where the config has a limit of the request's source, and EVALSHA limit/refund where such a
     /// request ends without a place.
@@ -229,6 +244,7 @@ impl ProxyAgent {
                 "transfer"
             }
             Outcome::Balanced(_) => "balanced",
+            Outcome::Waiting(_) => "waiting",
             Outcome::Refused(refusal) => refusal.reason.as_str(),
         };
         Span::current().record("outcome", word);
@@ -236,11 +252,16 @@ impl ProxyAgent {
         outcome
     }
 
-    /// [`dispatch`](Self::dispatch), then moves a player who has a place with `mover`. Where that fails the token is released, so that
-    /// its place is free at once.
+    /// [`dispatch`](Self::dispatch), waits for the end of a request that waits, then moves a player who has a place with
+    /// `mover`. Where that fails the token is released, so that its place is free at once.
     pub async fn send(&self, request: Request, mover: &impl Mover) -> Outcome {
         let transfer = match self.dispatch(request).await {
             Outcome::Transfer(transfer) => transfer,
+            Outcome::Waiting(mut waiting) => match waiting.end().await {
+                Some(WaitUpdate::Transfer(transfer)) => transfer,
+                Some(WaitUpdate::Refused(refusal)) => return Outcome::Refused(refusal),
+                _ => return Outcome::Refused(self.proxy.refusal(Reason::Cancelled, "the agent stopped")),
+            },
             other => return other,
         };
         let why = if transfer.left_ms() == 0 {
@@ -268,11 +289,14 @@ impl ProxyAgent {
     }
 
     /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
-    /// back, also where the issue arrives later.
+    /// back, also where the issue arrives later. One who waits leaves the line.
     pub async fn cancel(&self, player: &Player, request: &RequestId) -> Result<CancelOutcome> {
         let under_way = self.proxy.under_way().get(&(player.clone(), request.clone())).cloned();
         if let Some(under_way) = under_way {
             under_way.cancel();
+        }
+        if let Some(waiting) = self.proxy.waits.of_request(player, request) {
+            return self.proxy.cancel_wait(&waiting).await;
         }
         let transfer = self.proxy.transfers().remove(request);
         let op = transfer.as_ref().map_or_else(OperationId::fresh, |transfer| transfer.claim_op.clone());
@@ -316,7 +340,7 @@ impl ProxyAgent {
         Ok(self.agent.book().find(player).await?.filter(|row| row.is_live(now)))
     }
 
-    /// Leaves the fleet. Requests under way end as cancelled.
+    /// Leaves the fleet. Requests under way end as cancelled; so do those that wait, whose places are kept for the grace.
     pub async fn leave(&self) {
         let under_way: Vec<CancellationToken> = self.proxy.under_way().values().cloned().collect();
         for request in under_way {

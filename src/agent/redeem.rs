@@ -120,6 +120,9 @@ impl<I: Inventory> Backend<I> {
                 }
                 Redeem::InProgress => return Ok(Redeemed::Refused(RedeemRefusal::InProgress)),
                 Redeem::Past | Redeem::Nothing => {
+                    if last.is_none() && Box::pin(self.settle_drain_of(player)).await? {
+                        continue;
+                    }
                     return match last {
                         Some(refusal) => Ok(Redeemed::Refused(refusal)),
                         None => self.past(player).await,

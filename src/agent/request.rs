@@ -9,6 +9,7 @@ use crate::store::boot_ms;
 use crate::token::Token;
 
 use super::config::TextsConfig;
+use super::wait::Waiting;
 
 /// Where a request comes from. Each source can be switched off in the config (`triggers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -54,6 +55,9 @@ pub struct Request {
     /// False for a player without the right to be placed: a connection to a fleet without lobbies is sent to a backend
     /// without a place, everything else is refused.
     pub may_be_placed: bool,
+    /// True for a player with the right to pass by those who wait for a place: gets one that others wait for, or is refused
+    /// at once instead of waiting.
+    pub bypass: bool,
 }
 
 impl Request {
@@ -66,6 +70,7 @@ impl Request {
             ask: Ask::default(),
             first_join: false,
             may_be_placed: true,
+            bypass: false,
         }
     }
 
@@ -102,6 +107,13 @@ impl Request {
     pub fn first_join(mut self) -> Self {
         self.source = Source::Join;
         self.first_join = true;
+        self
+    }
+
+    /// For a player with the right to pass by those who wait.
+    #[must_use]
+    pub fn bypassing(mut self) -> Self {
+        self.bypass = true;
         self
     }
 
@@ -181,6 +193,12 @@ pub enum Reason {
     Limited,
     /// An operator drains the server that was asked for by name (NOD-13).
     Draining,
+    /// The line that the player was to wait in holds as many as it may.
+    QueueFull,
+    /// The place in the line is gone: the server was removed, or an operator emptied the line.
+    WaitEnded,
+    /// No place came in within `wait.maxWaitMs`.
+    WaitedTooLong,
 }
 
 impl Reason {
@@ -200,6 +218,9 @@ impl Reason {
             Self::NoToken => "no_token",
             Self::Limited => "limited",
             Self::Draining => "draining",
+            Self::QueueFull => "queue_full",
+            Self::WaitEnded => "wait_ended",
+            Self::WaitedTooLong => "waited_too_long",
         }
     }
 
@@ -214,6 +235,9 @@ impl Reason {
             Self::LeaseLost | Self::StoreDown => "storeDown",
             Self::Limited => "limited",
             Self::Draining => "draining",
+            Self::QueueFull => "queueFull",
+            Self::WaitEnded => "waitEnded",
+            Self::WaitedTooLong => "waitedTooLong",
         }
     }
 
@@ -226,6 +250,9 @@ impl Reason {
             "storeDown" => &texts.store_down,
             "limited" => &texts.limited,
             "draining" => &texts.draining,
+            "queueFull" => &texts.queue_full,
+            "waitEnded" => &texts.wait_ended,
+            "waitedTooLong" => &texts.waited_too_long,
             _ => &texts.refused,
         }
     }
@@ -280,13 +307,15 @@ pub struct Balanced {
     pub addr: String,
 }
 
-/// How a request ends.
-#[derive(Debug, Clone)]
+/// How a request ends, or goes on.
+#[derive(Debug)]
 pub enum Outcome {
     /// The player has a place and this proxy moves them.
     Transfer(Box<Transfer>),
     /// The player has no place, and a backend to connect to.
     Balanced(Balanced),
+    /// No place now: the player waits for one (`selector.onNoCandidate: queue`).
+    Waiting(Waiting),
     /// No place, and why.
     Refused(Refusal),
 }

@@ -146,8 +146,12 @@ impl<I: Inventory> Backend<I> {
         let own = self.core.identity.id.clone();
         match entry {
             Unsettled::Issue { epoch, order } => {
-                let id = order.id.clone();
-                let issued = self.settle_issue(&Claimant { id: own, epoch }, order, true).await.is_ok();
+                let (id, server) = (order.id.clone(), Claimant { id: own, epoch });
+                let issued = if self.serving.is_drain(&id) {
+                    self.settle_drain(&server, &order, true).await.unwrap_or(false)
+                } else {
+                    self.settle_issue(&server, order, true).await.is_ok()
+                };
                 // A token of an epoch that is over cannot be consumed any more.
                 if issued && epoch != self.core.lease.epoch() {
                     let places = self.ledger().rejoined(self.core.lease.epoch());

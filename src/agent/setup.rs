@@ -207,7 +207,8 @@ impl Setup {
             status,
             token_events: token_events(),
             line_events: line_events(),
-            hears_lines: hears_beats,
+            // Proxies and lobbies, whose players wait, and backends, who serve the wait lines.
+            hears_lines: hears_beats || accepting,
             admitting: Admitting::default(),
             arrivals,
             redemptions: Redemptions::default(),

@@ -78,7 +78,8 @@ pub(super) async fn take(
     }
 }
 
-async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
+/// Where a backend takes players, as its row says; none where it has no row.
+pub(super) async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
     let row = store.row(store.keys().node(server)).await?;
     if row.is_empty() {
         return Ok(None);

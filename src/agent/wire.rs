@@ -27,6 +27,9 @@ pub struct PlaceRequest {
     /// The servers that earlier attempts asked.
     #[serde(default)]
     pub earlier: Vec<NodeId>,
+    /// The player may have a place that others wait for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bypass: bool,
 }
 
 /// A backend's answer where the player has a token now.
@@ -44,6 +47,8 @@ pub struct PlaceAnswer {
 pub enum NoPlaceCode {
     /// Its inventory is empty for this wish.
     NoPlace,
+    /// Others wait for its places, and come first.
+    Line,
     /// It takes no new players.
     NotAccepting,
     /// An operator drains it.
@@ -67,8 +72,9 @@ pub enum NoPlaceCode {
 }
 
 impl NoPlaceCode {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::NoPlace,
+        Self::Line,
         Self::NotAccepting,
         Self::Draining,
         Self::ShuttingDown,
@@ -85,6 +91,7 @@ impl NoPlaceCode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoPlace => "no_place",
+            Self::Line => "line",
             Self::NotAccepting => "not_accepting",
             Self::Draining => "draining",
             Self::ShuttingDown => "shutting_down",

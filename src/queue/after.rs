@@ -151,7 +151,7 @@ impl Line {
         Ok(match answer.word() {
             "REDEEMED" => {
                 if let Some(arrivals) = &self.arrivals {
-                    arrivals.note(&pass.player);
+                    arrivals.note(&pass.player, answer.number(0)?);
                 }
                 Ok(())
             }

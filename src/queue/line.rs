@@ -13,7 +13,7 @@ use crate::token::Claimant;
 use super::admission::Pick;
 use super::estimate::LineState;
 use super::options::LineOptions;
-use super::outcome::{Admission, Entered, Left, Waiting};
+use super::outcome::{Admission, Entered, Waiting};
 use super::pass::{LoginPass, PassRow};
 use super::ticket::{Attributes, Holder, Ticket};
 
@@ -115,6 +115,33 @@ impl Line {
         attributes: &Attributes,
         offer: Option<&Pick>,
     ) -> Result<Entered> {
+        self.enter_at(holder, player, lane, session, attributes, offer, 0).await
+    }
+
+    /// Like [`enter`](Self::enter) without an offer, for a player who had the place `seq` and lost it: the turn had come and
+    /// nothing came of it, or the store lost its data. Without a ticket the place is that one again.
+    pub async fn enter_again(
+        &self,
+        holder: &Claimant,
+        player: &Player,
+        session: &SessionId,
+        attributes: &Attributes,
+        (lane, seq): (u16, u64),
+    ) -> Result<Entered> {
+        self.enter_at(holder, player, lane, session, attributes, None, seq).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
+    async fn enter_at(
+        &self,
+        holder: &Claimant,
+        player: &Player,
+        lane: u16,
+        session: &SessionId,
+        attributes: &Attributes,
+        offer: Option<&Pick>,
+        kept: u64,
+    ) -> Result<Entered> {
         if usize::from(lane) >= self.options.lanes.len() {
             return Err(Error::OutOfBounds {
                 what: "lane",
@@ -135,7 +162,7 @@ impl Line {
                 expires_at_ms,
                 op: op.clone(),
             };
-            let answer = self.store.run(&self.enter_call(&ticket, other.as_ref(), offer, &pass)).await?;
+            let answer = self.store.run(&self.enter_call(&ticket, other.as_ref(), offer, &pass, kept)).await?;
             self.count("enter", &answer);
             match answer.word() {
                 "ADMITTED" => {
@@ -180,7 +207,7 @@ impl Line {
             expires_at_ms: self.store.clock().now_ms().saturating_add(self.options.pass_ms),
             op: OperationId::fresh(),
         };
-        self.enter_call(&self.ticket(holder, player, 0, session, attributes), None, None, &pass)
+        self.enter_call(&self.ticket(holder, player, 0, session, attributes), None, None, &pass, 0)
     }
 
     fn enter_call(
@@ -189,6 +216,7 @@ impl Line {
         other: Option<&Holder>,
         offer: Option<&Pick>,
         pass: &LoginPass,
+        kept: u64,
     ) -> Invocation {
         let (keys, name, options) = (self.store.keys(), &self.options.name, &self.options);
         let (own_via, pass_name) = (ticket.holder.via(name), self.pass_name(&ticket.player));
@@ -230,7 +258,7 @@ impl Line {
         call =
             call.arg(pass.expires_at_ms).arg(pass.op.as_str()).arg(&sig).arg(options.arrive_ms).arg(keys.line_events());
         let kills = [self.control.kill_arg(KILL), self.kill(pass.server.as_ref()), self.kill(pass.link.as_ref())];
-        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
+        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict())).arg(kept)
     }
 
     /// Fixed rate, rate a backend, burst: as enter and admit take them.
@@ -257,74 +285,13 @@ impl Line {
         Ok((seq, lane, ahead.saturating_add(1), state.wait_ms(ahead, self.store.clock().now_ms())))
     }
 
-    /// The player leaves: the place goes at once, and so does the unspent pass with its promised place. A late call of an
-    /// earlier session does nothing. Runs `queue/leave`.
-    pub async fn leave(&self, holder: &Holder, player: &Player, session: &SessionId) -> Result<Left> {
-        self.out(holder, player, session, 0).await
-    }
-
-    /// The player's connection dropped: the place is kept for the grace, without holding up those behind. Runs
-    /// `queue/leave`.
-    pub async fn away(&self, holder: &Holder, player: &Player, session: &SessionId) -> Result<Left> {
-        self.out(holder, player, session, self.options.reconnect_grace_ms.max(1)).await
-    }
-
-    async fn out(&self, holder: &Holder, player: &Player, session: &SessionId, grace_ms: u64) -> Result<Left> {
-        let (keys, name) = (self.store.keys(), &self.options.name);
-        let (mut holder, mut places): (Holder, [Option<NodeId>; 2]) = (holder.clone(), [None, None]);
-        for _ in 0..REASKS {
-            let (via, pass) = (holder.via(name), self.pass_name(player));
-            let [server, link] = &places;
-            let call = Invocation::new(
-                &scripts::QUEUE_LEAVE,
-                &[
-                    keys.lines(),
-                    keys.line(name),
-                    keys.tickets(name),
-                    keys.away(name),
-                    keys.vias(name),
-                    keys.via(&via),
-                    keys.pass(&pass),
-                    self.held(server.as_ref()),
-                    self.held(link.as_ref()),
-                ],
-            )
-            .arg(name.as_str())
-            .arg(player.as_str())
-            .arg(session.as_str())
-            .arg(&holder.text())
-            .arg(grace_ms)
-            .arg(text(server.as_ref()))
-            .arg(text(link.as_ref()))
-            .arg(keys.line_events());
-            let answer = self.store.run(&call).await?;
-            self.count("leave", &answer);
-            return Ok(match (answer.word(), answer.values().first().map(String::as_str)) {
-                ("LEFT", _) => Left::Left,
-                ("AWAY", _) => Left::Away,
-                ("OTHER", _) => Left::Other,
-                ("NONE", _) => Left::None,
-                ("NEED", Some("holder")) => {
-                    holder = self.needed_holder(answer.text(1)?, player)?;
-                    continue;
-                }
-                ("NEED", _) => {
-                    places = self.needed_places(&answer, 1)?;
-                    continue;
-                }
-                _ => return Err(answer.unexpected()),
-            });
-        }
-        Err(asked_too_often("leaving a line"))
-    }
-
     /// The `held:` key of a node, or one of no use.
     pub(super) fn held<'a>(&'a self, id: Option<&'a NodeId>) -> Key<'a> {
         let keys = self.store.keys();
         id.map_or_else(|| keys.away(&self.options.name), |id| keys.held(id))
     }
 
-    fn needed_holder(&self, text: &str, player: &Player) -> Result<Holder> {
+    pub(super) fn needed_holder(&self, text: &str, player: &Player) -> Result<Holder> {
         Holder::read(text).ok_or_else(|| Error::Protocol {
             during: "a line",
             detail: format!("the ticket of {player} names a holder that is none: {text:?}"),

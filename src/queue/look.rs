@@ -14,6 +14,9 @@ use super::ticket::{Holder, Ticket, TicketText};
 /// A lane's scores begin at its number times two to this power.
 const LANE_SHIFT: u32 = 42;
 
+/// Tickets of one read.
+const LOOK_MAX: usize = 256;
+
 /// Positions up to this one are told exactly; who is beyond is told that.
 pub const POSITIONS_MAX: u64 = 10_000;
 
@@ -177,13 +180,30 @@ impl Line {
         })
     }
 
-    /// What stands as the ticket of each of these players, in their order. One read, no script.
+    /// The tickets of `players`, in their order, each verified. Bulk reads of 256, no script.
     pub async fn tickets_of(&self, players: &[Player]) -> Result<Vec<Option<TicketText>>> {
-        let names: Vec<&str> = players.iter().map(Player::as_str).collect();
-        let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &names).await?;
-        let text = |player: &Player| rows.first()?.get(player.as_str());
-        let read = |player| text(player).map(|text| Ticket::read(&self.trust, &self.options.name, player, text));
-        Ok(players.iter().map(read).collect())
+        let texts = self.ticket_texts(players).await?;
+        let read = |(player, text): (&Player, Option<String>)| {
+            text.map(|text| Ticket::read(&self.trust, &self.options.name, player, &text))
+        };
+        Ok(players.iter().zip(texts).map(read).collect())
+    }
+
+    pub(super) async fn ticket_texts(&self, players: &[Player]) -> Result<Vec<Option<String>>> {
+        let mut texts = Vec::with_capacity(players.len());
+        for batch in players.chunks(LOOK_MAX) {
+            let names: Vec<&str> = batch.iter().map(Player::as_str).collect();
+            let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &names).await?;
+            let text = |name: &&str| rows.first().and_then(|row| row.get(name)).map(str::to_owned);
+            texts.extend(names.iter().map(text));
+        }
+        Ok(texts)
+    }
+
+    /// An operator paused the line. One read, no script.
+    pub async fn is_paused(&self) -> Result<bool> {
+        let rows = self.store.fields(&[self.store.keys().gate(&self.options.name)], &["paused"]).await?;
+        Ok(rows.first().is_some_and(|row| row.get("paused") == Some("1")))
     }
 
     /// The player's admission, verified; also one that was redeemed or given up while it is readable. One read, no

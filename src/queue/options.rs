@@ -66,7 +66,9 @@ impl LineOptions {
 
     /// A wait line: `wait`, or `wait.<server>`. No gate applies to it; its tickets become tokens.
     pub fn wait_line(name: LineName) -> Self {
-        Self { configured: false, ..Self::new(name) }
+        // An estimate out of a rate that nobody keeps to would be worse than none.
+        let gate = GateOptions { per_backend: 0, ..GateOptions::default() };
+        Self { configured: false, gate, ..Self::new(name) }
     }
 
     /// Errors with [`Error::OutOfBounds`] where the lanes are not 1 to 16 weights of 1 to 1,000.

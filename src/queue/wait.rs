@@ -28,6 +28,24 @@ pub struct Wish {
     text: String,
 }
 
+impl Wish {
+    /// Where it stands: lower comes first, also between two wait lines, for sequences follow the store's clock. `None` where
+    /// the ticket did not verify, so that nobody is to get a place for it.
+    pub fn seq(&self) -> Option<u64> {
+        self.ticket.as_ref().map(|ticket| ticket.seq)
+    }
+}
+
+/// Who waits in each of these lines, in order, the first `count`. One bulk read, no script.
+pub async fn heads(lines: &[Line], count: usize) -> Result<Vec<Vec<Player>>> {
+    let Some(first) = lines.first() else { return Ok(Vec::new()) };
+    let keys: Vec<_> = lines.iter().map(|line| first.store.keys().line(&line.options.name)).collect();
+    let names = first.store.score_ranges(&keys, "+inf", count).await?;
+    // What is no player was written by hand.
+    let players = |names: Vec<String>| names.iter().filter_map(|name| Player::new(name).ok()).collect();
+    Ok(names.into_iter().map(players).collect())
+}
+
 /// How the drain of one wish ended.
 #[derive(Debug, Clone)]
 pub enum Drained {
@@ -42,28 +60,28 @@ pub enum Drained {
 }
 
 impl Line {
-    /// The first of a wait line, in order, at most 64. Tickets that do not verify are among them: [`drain`](Self::drain)
-    /// puts them out. Runs `queue/peek`, which only reads.
+    /// The first of a wait line, in order. Tickets that do not verify are among them: [`drain`](Self::drain) puts them out.
+    /// Bulk reads, no script.
     pub async fn wishes(&self, count: usize) -> Result<Vec<Wish>> {
-        let (keys, name) = (self.store.keys(), &self.options.name);
-        let call = Invocation::new(&scripts::QUEUE_PEEK, &[keys.line(name), keys.tickets(name), keys.gate(name)])
-            .arg(&self.options.lanes_text())
-            .arg(count.clamp(1, 64));
-        let answer = self.store.run(&call).await?;
-        let mut wishes = Vec::new();
-        for head in answer.values().get(2..).unwrap_or_default().chunks_exact(3) {
-            let [_, player, text] = head else { continue };
-            let Ok(player) = Player::new(player) else { continue };
-            let ticket = match Ticket::read(&self.trust, name, &player, text) {
+        let heads = heads(std::slice::from_ref(self), count).await?;
+        self.wishes_of(heads.first().map_or(&[][..], Vec::as_slice)).await
+    }
+
+    /// The wishes of `players`, who were found in the line, in their order. One without a ticket is put out by
+    /// [`drain`](Self::drain) too; one whose ticket another build looks after is left out. Bulk reads, no script.
+    pub async fn wishes_of(&self, players: &[Player]) -> Result<Vec<Wish>> {
+        let mut wishes = Vec::with_capacity(players.len());
+        for (player, text) in players.iter().zip(self.ticket_texts(players).await?) {
+            let text = text.unwrap_or_default();
+            let ticket = match Ticket::read(&self.trust, &self.options.name, player, &text) {
                 TicketText::Good(ticket) => Some(ticket),
                 TicketText::Forged => None,
-                // Another build looks after it.
                 TicketText::Strange => continue,
             };
             let wish = ticket.as_ref().and_then(|ticket| ticket.attributes.wish());
-            let known = wish.is_some();
+            let ticket = ticket.filter(|_| wish.is_some());
             let (request, region) = wish.unwrap_or_else(|| (RequestId::fresh(), None));
-            wishes.push(Wish { player, request, region, ticket: ticket.filter(|_| known), text: text.clone() });
+            wishes.push(Wish { player: player.clone(), request, region, ticket, text });
         }
         Ok(wishes)
     }

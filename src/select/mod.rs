@@ -9,14 +9,12 @@
 //!   round trips. What a heartbeat says is scored once, when it comes.
 //! - [`rank`]: filters the candidates (SEL-4) and puts what is left in order, by score or by the most kept places (SEL-6).
 //!   A request walks that order until one backend gives it a place.
-//! - [`draw`]: weighted random over free capacity, for places that are given out in a rush.
 //!
 //! `docs/load-balancing.md` has the curves drawn.
 
 mod candidates;
 mod choose;
 mod curve;
-mod draw;
 mod metric;
 mod picks;
 mod row;
@@ -25,7 +23,6 @@ mod score;
 pub use candidates::{Candidates, Setting};
 pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, Ranking, Scene, rank};
 pub use curve::{Curve, K_BOUNDS, P_BOUNDS, THRESHOLD_BOUNDS};
-pub use draw::draw;
 pub use metric::{MetricSource, Rule};
 pub use picks::decayed;
 pub use score::LOCALITY;

@@ -50,6 +50,17 @@ impl Store {
         Ok(if offset.unsigned_abs() <= trip { 0 } else { offset })
     }
 
+    /// All keys that begin with this store's prefix, without it. For a store with few keys: the server does nothing else
+    /// meanwhile.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn key_names(&self) -> Result<Vec<String>> {
+        let (during, prefix) = ("listing keys", self.keys().prefix());
+        let value = self.ask(redis::cmd("KEYS").arg(format!("{prefix}*")), during).await?;
+        let names: Vec<String> =
+            redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })?;
+        Ok(names.iter().filter_map(|name| name.strip_prefix(prefix)).map(str::to_owned).collect())
+    }
+
     /// Publishes from within a script, as the product's scripts do. Answers how many connections got it.
     pub async fn publish_in_script(&self, channel: Key<'_>, text: &str) -> Result<u64> {
         let during = "publishing in a script";

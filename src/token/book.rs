@@ -301,8 +301,9 @@ impl Book {
         count("consume", answer.word());
         Ok(match answer.word() {
             "CONSUMED" => {
-                if let Some((arrivals, _)) = &self.counting {
-                    arrivals.note(player);
+                // Where the row does not tell any more until when the place is held, it ends by itself.
+                if let (Some((arrivals, _)), Ok(held_until_ms)) = (&self.counting, answer.number(0)) {
+                    arrivals.note(player, held_until_ms);
                 }
                 ConsumeOutcome::Consumed
             }

@@ -151,6 +151,7 @@ pub async fn pending(proxy: &ProxyAgent, backend: &str, name: &str) -> PlaceAnsw
         region: None,
         deadline_ms: proxy.agent().store().clock().now_ms() + 2_000,
         earlier: Vec::new(),
+        bypass: false,
     };
     let target = format!("{backend}:{PLACES}");
     let answer = proxy.agent().post().call_json(&target, RESERVE, &request, Duration::from_secs(2)).await;
@@ -202,7 +203,11 @@ pub async fn keys(conn: &mut MultiplexedConnection) -> Vec<String> {
 
 /// What an operator's tool works with.
 pub async fn operator(store: &TestStore) -> (Store, Trust) {
-    let url = StoreUrl::parse(&store.url()).expect("a URL");
+    operator_at(&store.url()).await
+}
+
+pub async fn operator_at(url: &str) -> (Store, Trust) {
+    let url = StoreUrl::parse(url).expect("a URL");
     (Store::open(zone(), StoreOptions::new(url)).await.expect("the store"), Trust::new(keyring()))
 }
 

@@ -15,6 +15,8 @@ use crate::support::wait::eventually;
 #[derive(Debug, Default)]
 struct Places {
     all: u64,
+    /// The number of the next place that comes in.
+    next: u64,
     free: BTreeSet<u64>,
     used: BTreeSet<u64>,
     faults: Vec<String>,
@@ -42,7 +44,7 @@ impl Shelf {
 
     pub fn in_regions(places: u64, kept: u64, regions: &[&str]) -> Self {
         let free = (0..places).collect();
-        let places = Mutex::new(Places { all: places, free, ..Places::default() });
+        let places = Mutex::new(Places { all: places, next: places, free, ..Places::default() });
         let regions = regions.iter().map(|name| region(name)).collect();
         Self(Arc::new(Inner { kept, regions, places, shut: watch::Sender::new(false) }))
     }
@@ -63,6 +65,22 @@ impl Shelf {
     /// The requests that came, oldest first.
     pub fn asked(&self) -> Vec<PlaceRequest> {
         self.places().asked.clone()
+    }
+
+    /// That many more places come in.
+    pub fn restock(&self, count: u64) {
+        let mut places = self.places();
+        let first = places.next;
+        places.next += count;
+        places.all += count;
+        places.free.extend(first..first + count);
+    }
+
+    /// The free places are there no more.
+    pub fn withdraw(&self) {
+        let mut places = self.places();
+        places.all -= len(&places.free);
+        places.free.clear();
     }
 
     /// Places that are neither free nor handed over.

@@ -93,7 +93,7 @@ async fn dsp_1_two_proxies_asked_for_one_player_at_once_send_them_to_one_place()
             match outcome {
                 Outcome::Transfer(transfer) => moved.push(transfer),
                 Outcome::Refused(refusal) => assert_eq!(refusal.reason, Reason::Lost, "{refusal:?}"),
-                Outcome::Balanced(balanced) => panic!("{balanced:?}"),
+                other => panic!("{other:?}"),
             }
         }
         assert_eq!(moved.len(), 1, "{name}: exactly one proxy moves the player");

@@ -22,6 +22,7 @@ async fn reserve(proxy: &ProxyAgent, backend: &str, name: &str) -> Result<PlaceA
         region: None,
         deadline_ms: proxy.agent().store().clock().now_ms() + 5_000,
         earlier: Vec::new(),
+        bypass: false,
     };
     proxy.agent().post().call_json(&format!("{backend}:{PLACES}"), RESERVE, &request, Duration::from_secs(5)).await
 }

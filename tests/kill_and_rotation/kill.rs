@@ -104,7 +104,7 @@ fn load(fleet: &Fleet, met: &Arc<Met>) -> Vec<JoinHandle<()>> {
                                 other => met.fail(format!("{name} was under way and did not land: {other:?}")),
                             }
                         }
-                        Outcome::Balanced(balanced) => met.fail(format!("{name}: {balanced:?}")),
+                        other @ (Outcome::Balanced(_) | Outcome::Waiting(_)) => met.fail(format!("{name}: {other:?}")),
                         Outcome::Refused(refusal) => {
                             *met.refused
                                 .lock()

@@ -143,7 +143,7 @@ async fn pol_6_a_thousand_requests_of_fifty_players_at_four_proxies_get_one_plac
                     format!("Please wait {} seconds before you try again.", wait.div_ceil(1_000))
                 );
             }
-            Outcome::Balanced(_) => panic!("a command asks for a place"),
+            Outcome::Balanced(_) | Outcome::Waiting(_) => panic!("a command asks for a place"),
         }
     }
     assert!(wires.iter().all(|wire| wire.dropped() > 0), "no reply was lost");

@@ -142,6 +142,32 @@ async fn que_15_promised_places_are_taken_until_a_beat_counts_the_player() {
     assert_eq!(names(&round.admitted), ["p3", "p4"]);
 }
 
+// the beat that counts an arrival must not take a place away that the player was promised anew since.
+#[tokio::test]
+async fn r_25_a_player_who_came_and_went_keeps_the_place_promised_anew() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let mut b1 = hall.member("b1", Role::backend(), 3).await;
+    let line = p1.line(&login(10_000, 1_000));
+    let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
+    for visit in 0..2 {
+        p1.waits(&line, "p0").await;
+        hall.open_gate("login").await;
+        let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
+        assert_eq!(names(&round.admitted), ["p0"], "visit {visit}");
+        if visit == 0 {
+            let (at_b1, op) = (b1.line(&login(10_000, 1_000)), maitred::ids::OperationId::fresh());
+            at_b1.redeem(&b1.who, &round.admitted[0].pass, &op).await.unwrap().expect("p0 comes in");
+        }
+    }
+    for _ in 0..3 {
+        b1.beat().await;
+        let held: Vec<String> = hall.raw.clone().zrange(hall.key("held:b1"), 0, -1).await.unwrap();
+        assert_eq!(held, ["p0"], "the second visit's place");
+    }
+}
+
 // QUE-5: a link is a place of its own, and a player without one is not sent off with half of a pick.
 #[tokio::test]
 async fn que_5_backend_and_link_are_both_promised_and_link_only_picks_a_link() {

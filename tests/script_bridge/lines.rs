@@ -47,6 +47,15 @@ fn sto_4_queue_enter() {
     twin.seed(["HSET", &key("pass:login:bob"), "void", "1"]);
     let back = Guest { server: "", ..again }.enter().run(&mut twin);
     assert_eq!((back[0].as_str(), &back[1]), ("WAITING", &admitted[2]));
+
+    // QUE-9: whose turn had come without a place at the end of it stands in front again, and never where nobody stood.
+    let seq = |answer: &[String]| answer[1].parse::<u64>().unwrap();
+    let before = seq(&Guest::new("eve", now).enter().run(&mut twin));
+    twin.seed(["DEL", &key("tickets:login"), &key("line:login"), &key("gate:login")]);
+    let again = Guest { kept: Box::leak(before.to_string().into_boxed_str()), ..Guest::new("eve", now) };
+    assert_eq!(seq(&again.enter().run(&mut twin)), before);
+    let ahead = Guest { kept: "9000000000000", ..Guest::new("frank", now) };
+    assert_ne!(seq(&ahead.enter().run(&mut twin)), 9_000_000_000_000);
     twin.covered(&scripts::QUEUE_ENTER);
 }
 
@@ -226,8 +235,11 @@ fn sto_4_queue_arrived_and_redeem() {
     assert_eq!(alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin), ["PLACE_GONE"], "STO-10");
     twin.seed(["HDEL", &key("pass:login:alice"), "void"]);
     twin.seed(["HSET", &key("node:b1"), "players", "9"]);
-    assert_eq!(alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin), ["REDEEMED"]);
-    assert_eq!(alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin), ["REDEEMED"], "STO-10");
+    let redeemed = alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin);
+    let held = twin.look(["ZRANGE", &key("held:b1"), "0", "-1", "WITHSCORES"]).texts().expect("held").remove(1);
+    assert_eq!(redeemed, ["REDEEMED", &held]);
+    assert_eq!(alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin), redeemed, "STO-10");
+    assert_eq!(alice.arrived(&serial, "b1").run(&mut twin), ["ARRIVED"], "and the place is held as it was");
     assert_eq!(alice.redeem(&serial, "r2", "b1", epoch).run(&mut twin), ["SPENT"]);
     twin.seed(["HDEL", &key("pass:login:alice"), "redeemed_at", "redeem_op"]);
     twin.seed(["HSET", &key("pass:login:alice"), "expires_at", "1000"]);
@@ -237,9 +249,11 @@ fn sto_4_queue_arrived_and_redeem() {
     // the beat that counts her takes the place off the held ones.
     let b1 = Node { epoch, ..Node::new("b1", "backend", epoch) };
     twin.seed(["HSET", &key("node:b1"), "incarnation", "inc1"]);
-    twin.seed(["ZADD", &key("held:b1"), "1000", "late", "9000000000000", "bob"]);
-    assert_eq!(b1.beat_of(1, 10, [""; 4], "alice carol").run(&mut twin)[0], "BEAT");
-    assert_eq!(twin.look(["ZRANGE", &key("held:b1"), "0", "-1"]).texts(), Some(vec!["bob".to_owned()]));
+    twin.seed(["ZADD", &key("held:b1"), "1000", "late", "9000000000000", "bob", "9000000000001", "dave"]);
+    let arrivals = format!("alice {held} carol 9000000000000 dave 9000000000000");
+    assert_eq!(b1.beat_of(1, 10, [""; 4], &arrivals).run(&mut twin)[0], "BEAT");
+    let left = twin.look(["ZRANGE", &key("held:b1"), "0", "-1"]).texts();
+    assert_eq!(left, Some(vec!["bob".to_owned(), "dave".to_owned()]), "dave was promised another place since");
 }
 
 #[test]
@@ -252,8 +266,10 @@ fn r_25_a_consumed_token_becomes_a_held_place() {
     let token = Token::new("t1", "b1", now, now);
     token.issue(&[]).run(&mut twin);
     token.claim("p1", now, "c1").run(&mut twin);
-    assert_eq!(token.consume_held("u1", 60_000).run(&mut twin), ["CONSUMED"]);
-    assert_eq!(twin.look(["ZRANGE", &key("held:b1"), "0", "-1"]).texts(), Some(vec!["alice".to_owned()]));
+    let consumed = token.consume_held("u1", 60_000).run(&mut twin);
+    let held = twin.look(["ZRANGE", &key("held:b1"), "0", "-1", "WITHSCORES"]).texts().expect("held").remove(1);
+    assert_eq!(consumed, ["CONSUMED", &held]);
+    assert_eq!(token.consume_held("u1", 60_000).run(&mut twin), consumed, "STO-10");
     assert!(!exists(&mut twin, "due:b1"));
 }
 

@@ -29,6 +29,7 @@ pub struct Guest {
     pub op: &'static str,
     pub kill: (&'static str, &'static str),
     pub expires_at: u64,
+    pub kept: &'static str,
 }
 
 impl Guest {
@@ -48,6 +49,7 @@ impl Guest {
             op: "op1",
             kill: ("", "off"),
             expires_at: epoch + 1_800_000,
+            kept: "0",
         }
     }
 
@@ -105,7 +107,7 @@ impl Guest {
         }
         args.extend(texts([&self.expires_at.to_string(), self.op, "5ebd00f2.p", "60000"]));
         args.push(key("events:line"));
-        args.extend(texts([self.kill.0, self.kill.1, "", "off", "", "off"]));
+        args.extend(texts([self.kill.0, self.kill.1, "", "off", "", "off", self.kept]));
         Ready(&scripts::QUEUE_ENTER, keys, args)
     }
 

@@ -60,7 +60,7 @@ pub(crate) use load::Stated;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,
-    SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig,
+    SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig, WaitConfig,
 };
 pub use push::{PUSH_MAX_BYTES, Push};
 pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};

@@ -38,6 +38,8 @@ pub struct Config {
     pub routing: RoutingConfig,
     /// How a backend is chosen.
     pub selector: SelectorConfig,
+    /// The lines of requests that no backend could serve.
+    pub wait: WaitConfig,
     /// Messages between nodes.
     pub messages: MessagesConfig,
     /// Which sources of requests are on.
@@ -149,6 +151,18 @@ pub struct RoutingConfig {
     pub lobby_mode: bool,
 }
 
+/// `wait`: the lines of requests that no backend could serve (QUE-9), where `selector.onNoCandidate` is `queue`. The same on
+/// every node of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitConfig {
+    /// Most players of one line, those that dropped included: 1 to 1,000,000.
+    pub max_waiting: usize,
+    /// How long a player who dropped keeps the place, in ms: 0 (not at all) to 3,600,000.
+    pub reconnect_grace_ms: u64,
+    /// Longest wait of one request in ms: 0 (no end) to 86,400,000.
+    pub max_wait_ms: u64,
+}
+
 /// `messages`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessagesConfig {
@@ -203,6 +217,12 @@ pub struct TextsConfig {
     pub limited: String,
     /// The server that was asked for takes nobody any more, because an operator drains it.
     pub draining: String,
+    /// The line that the player was to wait in holds as many as it may.
+    pub queue_full: String,
+    /// The line ended, or the player's place in it: the server was removed, or an operator emptied it.
+    pub wait_ended: String,
+    /// No place came in within the longest wait.
+    pub waited_too_long: String,
     /// No entry server is configured for a fresh login.
     pub no_entry: String,
     /// A fresh login could not be connected to any server.
@@ -256,6 +276,12 @@ impl Default for DispatchConfig {
     }
 }
 
+impl Default for WaitConfig {
+    fn default() -> Self {
+        Self { max_waiting: 100_000, reconnect_grace_ms: 30_000, max_wait_ms: 0 }
+    }
+}
+
 impl Default for MessagesConfig {
     fn default() -> Self {
         Self { max_body_bytes: 65_536, max_concurrent: 256, call_timeout_ms: 2_000 }
@@ -279,6 +305,9 @@ impl Default for TextsConfig {
             store_down: "The network cannot place anyone right now. Please try again in a moment.".to_owned(),
             limited: "Please wait {seconds} seconds before you try again.".to_owned(),
             draining: "That server is being emptied. Please choose another one.".to_owned(),
+            queue_full: "The queue is full. Please try again in a moment.".to_owned(),
+            wait_ended: "You are no longer in the queue. Please try again.".to_owned(),
+            waited_too_long: "No place came free in time. Please try again.".to_owned(),
             no_entry: "This network has no entry server. Please tell its operators.".to_owned(),
             not_placed: "No server can be reached right now. Please try again in a moment.".to_owned(),
         }

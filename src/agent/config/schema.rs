@@ -186,17 +186,14 @@ pub(super) static KEYS: &[Key] = &[
         Slot::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
     ),
     key("routing.lobbyMode", Slot::Flag(|c| &mut c.routing.lobby_mode)),
-    key(
-        "selector.onNoCandidate",
-        Slot::Typed {
-            allowed: "refuse (queue is not: this build has no wait lines to queue in)",
-            set: set_on_no_candidate,
-        },
-    ),
+    key("selector.onNoCandidate", Slot::Typed { allowed: "refuse or queue", set: set_on_no_candidate }),
     key("selector.recentPicks.halflifeMs", millis(100, 600_000, |c| &mut c.selector.recent_picks.halflife_ms)),
     key("selector.recentPicks.shared", Slot::Flag(|c| &mut c.selector.recent_picks.shared)),
     key("selector.metrics", Slot::Metrics),
     key("selector.backends", Slot::Backends),
+    key("wait.maxWaiting", count(1, 1_000_000, "players", |c| &mut c.wait.max_waiting)),
+    key("wait.reconnectGraceMs", millis(0, 3_600_000, |c| &mut c.wait.reconnect_grace_ms)),
+    key("wait.maxWaitMs", millis(0, 86_400_000, |c| &mut c.wait.max_wait_ms)),
     key("messages.maxBodyBytes", count(64, 1_048_576, "bytes", |c| &mut c.messages.max_body_bytes)),
     key("messages.maxConcurrent", count(1, 65_536, "handlers", |c| &mut c.messages.max_concurrent)),
     key("messages.callTimeoutMs", millis(10, 29_000, |c| &mut c.messages.call_timeout_ms)),
@@ -216,6 +213,9 @@ pub(super) static KEYS: &[Key] = &[
     key("texts.storeDown", player_text(|c| &mut c.texts.store_down)),
     key("texts.limited", player_text(|c| &mut c.texts.limited)),
     key("texts.draining", player_text(|c| &mut c.texts.draining)),
+    key("texts.queueFull", player_text(|c| &mut c.texts.queue_full)),
+    key("texts.waitEnded", player_text(|c| &mut c.texts.wait_ended)),
+    key("texts.waitedTooLong", player_text(|c| &mut c.texts.waited_too_long)),
     key("texts.noEntry", player_text(|c| &mut c.texts.no_entry)),
     key("texts.notPlaced", player_text(|c| &mut c.texts.not_placed)),
 ];
@@ -279,11 +279,12 @@ pub(super) fn set_store_url(config: &mut Config, text: &str) -> bool {
 }
 
 fn set_on_no_candidate(config: &mut Config, text: &str) -> bool {
-    let fits = text == "refuse";
-    if fits {
-        config.selector.on_no_candidate = OnNoCandidate::Refuse;
-    }
-    fits
+    config.selector.on_no_candidate = match text {
+        "refuse" => OnNoCandidate::Refuse,
+        "queue" => OnNoCandidate::Queue,
+        _ => return false,
+    };
+    true
 }
 
 fn is_variable(text: &str) -> bool {

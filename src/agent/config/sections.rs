@@ -62,6 +62,7 @@ sections! {
     "initialRouting" initial_routing Hot;
     "routing" routing Hot;
     "selector" selector Hot;
+    "wait" wait Hot;
     // The directory is made with it.
     "peers" peers Anew;
 }

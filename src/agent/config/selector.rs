@@ -49,6 +49,8 @@ pub enum OnNoCandidate {
     /// It ends, with the text `texts.noCandidate`.
     #[default]
     Refuse,
+    /// Its player waits in a line until a backend has a place (QUE-9); also where every backend that was asked had none.
+    Queue,
 }
 
 /// `selector.recentPicks`: what keeps a crowd from going to one backend between two of its beats.

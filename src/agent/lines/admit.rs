@@ -52,8 +52,8 @@ pub(super) async fn supervise(desk: Arc<Desk>) {
 /// Admits one line's players until it is taken out of the config.
 async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
     let mut admits = desk.admits();
-    let part = desk.core.admitting.part(&name);
     let mut memberships = desk.core.status.subscribe();
+    let part = desk.core.admitting.part(&name);
     let mut present: Option<(Arc<Room>, Admitter)> = None;
     let mut idle = 0;
     loop {

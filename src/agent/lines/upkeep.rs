@@ -8,14 +8,16 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::agent::background::jitter;
+use crate::agent::config::Config;
 use crate::agent::core::Core;
+use crate::agent::wait;
 use crate::error::Result;
 use crate::ids::LineName;
 use crate::queue::{LineOptions, SweepReport, lines};
 
 use super::room::line;
 
-/// Time between two sweeps of the lines that hold tickets, on a node that listens to lines.
+/// Time between two sweeps of the lines that hold tickets, on a node whose players wait in lines.
 const OFTEN: Duration = Duration::from_secs(4);
 /// The same on all others, and between two sweeps of the lines of the config that hold none.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -24,7 +26,7 @@ const LINES_MAX: usize = 64;
 
 /// Sweeps until the agent stops.
 pub(in crate::agent) async fn sweeper(core: Arc<Core>) {
-    let every = if core.hears_lines { OFTEN } else { SELDOM };
+    let every = if core.hears_beats { OFTEN } else { SELDOM };
     let mut all_at = Instant::now() + jitter(SELDOM);
     let mut last: Option<LineName> = None;
     loop {
@@ -63,7 +65,7 @@ async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<Sw
     let (mut report, mut failure) = (SweepReport::default(), None);
     for name in to_do.into_iter().chain(done).take(LINES_MAX) {
         *last = Some(name.clone());
-        let options = config.lines.get(name).map_or_else(|| unconfigured(name), |line| line.options(name));
+        let options = config.lines.get(name).map_or_else(|| unconfigured(name, &config), |line| line.options(name));
         // What stands in the way of one line does not in that of the others.
         match line(core, options)?.sweep().await {
             Ok(swept) => report.add(swept),
@@ -74,6 +76,6 @@ async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<Sw
 }
 
 /// A line that this node's config does not have: a wait line, or one that was taken out of it.
-fn unconfigured(name: &LineName) -> LineOptions {
-    LineOptions::wait_line(name.clone())
+fn unconfigured(name: &LineName, config: &Config) -> LineOptions {
+    wait::options(name.clone(), &config.wait)
 }

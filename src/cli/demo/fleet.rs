@@ -13,13 +13,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::tally::Tally;
 use crate::cli::Failure;
 
 /// Lines that may wait for a node to read them.
 const LINES_MAX: usize = 4_096;
 /// Longest wait for a node's answer to one line.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Longest time until a node is a member of the fleet.
 const READY_MAX: Duration = Duration::from_secs(20);
 /// Longest wait for a process that got SIGKILL.
@@ -29,11 +28,19 @@ const LOG_SHOWN: usize = 2_000;
 
 /// What every node is started with.
 pub(super) struct Launch<'a> {
-    pub store: &'a str,
+    pub store: String,
     pub config: &'a Path,
     pub dir: &'a Path,
     /// Handed over by the environment, never in the arguments that other users can list.
     pub secret: &'a str,
+}
+
+/// Who hears what the processes say besides their answers.
+pub(super) trait Hears: Send + Sync + 'static {
+    /// An event line of a node.
+    fn event(&self, node: &str, event: &str, line: &Value);
+    /// What does not belong here.
+    fn odd(&self, line: String);
 }
 
 /// The node went away before it answered, or did not answer in time.
@@ -56,14 +63,20 @@ pub(super) struct Member {
 
 impl Member {
     /// Starts the process; `port` only makes its address differ, nobody listens there.
-    pub fn spawn(launch: &Launch<'_>, id: &str, role: &str, port: u16, tally: &Tally) -> Result<Arc<Self>, Failure> {
+    pub fn spawn(
+        launch: &Launch<'_>,
+        id: &str,
+        role: &str,
+        port: u16,
+        ears: Arc<dyn Hears>,
+    ) -> Result<Arc<Self>, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::io(&format!("starting {id}"), error);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let log = launch.dir.join(format!("{id}.log"));
         let stderr = std::fs::File::create(&log).map_err(|error| failed(&error))?;
         let mut command = Command::new(program);
         command.args(["node", "--id", id, "--role", role, "--addr", &format!("127.0.0.1:{port}")]);
-        command.args(["--store", launch.store]).arg("--config").arg(launch.config);
+        command.args(["--store", &launch.store]).arg("--config").arg(launch.config);
         // What is set for a fleet of the operator's must not reach into this one.
         for name in ["MAITRED_STORE", "MAITRED_ZONE", "MAITRED_NODE_ID", "MAITRED_SECRET_ALSO"] {
             command.env_remove(name);
@@ -92,7 +105,7 @@ impl Member {
             pending: Arc::clone(&member.pending),
             ready: member.ready.clone(),
             gone: member.gone.clone(),
-            tally: tally.clone(),
+            ears,
         };
         tokio::spawn(hearing.read(stdout));
         Ok(member)
@@ -223,7 +236,7 @@ struct Hearing {
     pending: Arc<Pending>,
     ready: CancellationToken,
     gone: CancellationToken,
-    tally: Tally,
+    ears: Arc<dyn Hears>,
 }
 
 impl Hearing {
@@ -232,7 +245,7 @@ impl Hearing {
         while let Ok(Some(line)) = lines.next_line().await {
             match serde_json::from_str::<Value>(&line) {
                 Ok(value) => self.take(value),
-                Err(_) => self.tally.odd(format!("{} said what is no JSON: {line}", self.id)),
+                Err(_) => self.ears.odd(format!("{} said what is no JSON: {line}", self.id)),
             }
         }
         self.gone.cancel();
@@ -243,11 +256,11 @@ impl Hearing {
             if event == "ready" {
                 self.ready.cancel();
             }
-            self.tally.event(&self.id, event, &value);
+            self.ears.event(&self.id, event, &value);
             return;
         }
         let Some(id) = value.get("id").and_then(Value::as_str) else {
-            self.tally.odd(format!("{} answered nobody: {value}", self.id));
+            self.ears.odd(format!("{} answered nobody: {value}", self.id));
             return;
         };
         let waiting = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(id);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::fleet::{Member, NoAnswer};
+use super::fleet::{Hears, Member, NoAnswer};
 use super::tally::{Landing, Tally};
 
 /// The proxy that will be killed, among the two.

@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::stage::claimant;
 use super::tally::{Counts, Landing};
-use crate::cli::view::{Grid, Tone, line};
+use super::verdict::{self, Check, Proof, equal, least};
+use crate::cli::view::line;
 use crate::store::ServerInfo;
 use crate::token::{TokenRow, TokenState};
 
@@ -73,14 +74,6 @@ pub(super) struct Summary {
     proxies_killed: u64,
     elapsed_ms: u64,
     store: ServerInfo,
-}
-
-/// One thing that has to hold.
-struct Check {
-    what: &'static str,
-    counted: String,
-    wanted: String,
-    ok: bool,
 }
 
 /// How the claims that the dead proxy left have ended.
@@ -192,31 +185,6 @@ impl Evidence {
         ]
     }
 
-    /// The table for people. True where everything holds.
-    pub fn print(&self) -> bool {
-        let checks = self.checks();
-        let mut grid = Grid::new(&["invariant", "counted", "wanted", "ok"]);
-        for check in &checks {
-            let (word, tone) = if check.ok { ("yes", Tone::Good) } else { ("NO", Tone::Bad) };
-            grid.row([
-                (check.what.to_owned(), Tone::Plain),
-                (check.counted.clone(), if check.ok { Tone::Plain } else { Tone::Bad }),
-                (check.wanted.clone(), Tone::Dim),
-                (word.to_owned(), tone),
-            ]);
-        }
-        grid.print();
-        self.details();
-        for odd in &self.counts.odd_lines {
-            line(&format!("odd: {odd}"));
-        }
-        let ok = checks.iter().all(|check| check.ok);
-        let verdict = if ok { "Everything holds" } else { "NOT everything holds" };
-        let seconds = self.elapsed.as_secs_f64();
-        line(&format!("{verdict}, in {seconds:.1} s on {} {}.", self.info.name, self.info.version));
-        ok
-    }
-
     /// What stands behind the numbers.
     fn details(&self) {
         let (sum, ends) = (self.summary(false), self.ends());
@@ -239,27 +207,35 @@ impl Evidence {
             if refused.is_empty() { "nobody".to_owned() } else { refused.join(", ") },
         ));
     }
+}
 
-    /// The same for programs.
-    pub fn for_programs(&self) -> (bool, Summary) {
+impl Proof for Evidence {
+    type Summary = Summary;
+
+    fn print(&self) -> bool {
+        let checks = self.checks();
+        verdict::print(&checks);
+        self.details();
+        for odd in &self.counts.odd_lines {
+            line(&format!("odd: {odd}"));
+        }
+        let ok = checks.iter().all(|check| check.ok);
+        let verdict = if ok { "Everything holds" } else { "NOT everything holds" };
+        let seconds = self.elapsed.as_secs_f64();
+        line(&format!("{verdict}, in {seconds:.1} s on {} {}.", self.info.name, self.info.version));
+        ok
+    }
+
+    fn for_programs(&self) -> (bool, Summary) {
         let ok = self.checks().iter().all(|check| check.ok);
         (ok, self.summary(ok))
     }
 
-    /// What does not hold, one line each.
-    pub fn failures(&self) -> Vec<String> {
-        let failed = self.checks().into_iter().filter(|check| !check.ok);
-        let lines = failed.map(|check| format!("{}: {}, wanted {}", check.what, check.counted, check.wanted));
+    fn failures(&self) -> Vec<String> {
+        let checks = self.checks();
+        let lines = verdict::failures(&checks);
         lines.chain(self.counts.odd_lines.iter().map(|odd| format!("odd: {odd}"))).collect()
     }
-}
-
-fn equal(what: &'static str, counted: u64, wanted: u64) -> Check {
-    Check { what, counted: counted.to_string(), wanted: wanted.to_string(), ok: counted == wanted }
-}
-
-fn least(what: &'static str, counted: u64, wanted: u64) -> Check {
-    Check { what, counted: counted.to_string(), wanted: format!("at least {wanted}"), ok: counted >= wanted }
 }
 
 fn count(items: usize) -> u64 {

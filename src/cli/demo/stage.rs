@@ -4,29 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
-use super::fleet::{Fleet, Launch, Member};
+use super::fleet::{Fleet, Hears, Member};
+use super::ground::Ground;
 use super::players::{ARENA, Guest, Plan, VICTIM, World, guests};
 use super::report::{Evidence, Home, Left};
 use super::tally::{Counts, Tally};
 use crate::agent::Setup;
-use crate::agent::config::{Config, SecretUrl};
 use crate::cli::Failure;
-use crate::cli::private_store::PrivateStore;
 use crate::cli::view;
-use crate::envelope::{Keyring, Secret};
 use crate::ids::{NodeId, Player};
 use crate::node::Control;
-use crate::store::{Feed, FeedChannel, FeedItem, Key, Store, Trust};
+use crate::store::{FeedChannel, FeedItem, Key, Store};
 use crate::token::{Book, TokenEvent, TokenRow, TokenState};
 
 /// Times of the demo's fleet, so that what takes half a minute by default is over in seconds.
@@ -49,14 +43,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Everything that runs, in the order in which it ends.
 pub(super) struct Stage {
     pub fleet: Fleet,
-    config: Config,
     tally: Tally,
     book: Book,
-    trust: Trust,
     stop: CancellationToken,
     say: fn(&str),
-    _dir: TempDir,
-    _private: PrivateStore,
+    ground: Ground,
 }
 
 impl Drop for Stage {
@@ -68,32 +59,20 @@ impl Drop for Stage {
 impl Stage {
     /// Starts the store and the processes, and waits until they know each other.
     pub async fn set(say: fn(&str)) -> Result<Self, Failure> {
-        let private = PrivateStore::start().await?;
-        let dir = tempfile::Builder::new()
-            .prefix("maitred-demo-")
-            .tempdir()
-            .map_err(|error| Failure::io("making a directory for the demo", &error))?;
-        let file = dir.path().join("network.yml");
-        std::fs::write(&file, NETWORK).map_err(|error| Failure::io("writing the config", &error))?;
-        let mut config = Config::load(&file)?;
-        config.store.url = SecretUrl::new(private.url());
-
-        let secret = Zeroizing::new(STANDARD.encode(Zeroizing::new(rand::random::<[u8; 32]>()).as_slice()));
-        let keyring = Keyring::new(config.zone.clone(), Secret::from_base64("MAITRED_SECRET", &secret)?, Vec::new());
-        let trust = Trust::new(keyring);
-        let store = Store::open(config.zone.clone(), Setup::store_options(&config)?).await?;
-        let book = Book::new(store, trust.clone(), Control::default(), Setup::book_options(&config));
+        let ground = Ground::lay(NETWORK).await?;
+        let options = Setup::book_options(&ground.config);
+        let book = Book::new(ground.store.clone(), ground.trust.clone(), Control::default(), options);
         let fleet = Fleet::default();
         let (tally, stop) = (Tally::new(), CancellationToken::new());
-        let mut stage = Self { fleet, config, tally, book, trust, stop, say, _dir: dir, _private: private };
+        let mut stage = Self { fleet, tally, book, stop, say, ground };
         stage.listen().await?;
-        let url = stage._private.url();
-        let launch = Launch { store: &url, config: &file, dir: stage._dir.path(), secret: &secret };
+        let launch = stage.ground.launch();
+        let ears: Arc<dyn Hears> = Arc::new(stage.tally.clone());
         for (id, port) in [("proxy-1", 25_577), ("proxy-2", 25_578)] {
-            stage.fleet.proxies.push(Member::spawn(&launch, id, "proxy", port, &stage.tally)?);
+            stage.fleet.proxies.push(Member::spawn(&launch, id, "proxy", port, Arc::clone(&ears))?);
         }
         for (id, port) in [("backend-1", 25_565), ("backend-2", 25_566)] {
-            stage.fleet.backends.push(Member::spawn(&launch, id, "backend", port, &stage.tally)?);
+            stage.fleet.backends.push(Member::spawn(&launch, id, "backend", port, Arc::clone(&ears))?);
         }
         Ok(stage)
     }
@@ -104,14 +83,9 @@ impl Stage {
 
     /// Hears the token channel from now on.
     async fn listen(&self) -> Result<(), Failure> {
-        let (feed, sink, mut items) = Feed::new();
-        let channels = vec![(FeedChannel::Token, self.store().keys().token_events().to_string())];
-        let (store, stop, tally) = (self.store().clone(), self.stop.clone(), self.tally.clone());
-        tokio::spawn(async move { feed.run(store, channels, sink, stop).await });
-        match timeout(Duration::from_secs(5), items.recv()).await {
-            Ok(Some(FeedItem::Gap)) => {}
-            other => return Err(Failure::Io(format!("the private store gives no subscription: {other:?}"))),
-        }
+        let name = self.store().keys().token_events().to_string();
+        let mut items = self.ground.listen(FeedChannel::Token, name, self.stop.clone()).await?;
+        let tally = self.tally.clone();
         tokio::spawn(async move {
             while let Some(item) = items.recv().await {
                 match item {
@@ -134,7 +108,7 @@ impl Stage {
     pub async fn play(&self, players: usize) -> Result<Evidence, Failure> {
         let started = Instant::now();
         let info = self.store().server_info().await?;
-        let tokens = &self.config.tokens;
+        let tokens = &self.ground.config.tokens;
         self.say(&format!(
             "{} {} runs on a private socket. Times are short: a token lives {}, a claim of the dead is reopened after {}.",
             info.name,
@@ -240,7 +214,7 @@ impl Stage {
 
     fn world(&self, players: usize) -> (Arc<World>, Vec<Guest>, usize) {
         let in_flight = (players / 12).clamp(4, 96);
-        let tokens = &self.config.tokens;
+        let tokens = &self.ground.config.tokens;
         let world = World {
             proxies: self.fleet.proxies.clone(),
             backends: self.fleet.backends.iter().map(|backend| (backend.id.clone(), Arc::clone(backend))).collect(),
@@ -269,7 +243,7 @@ impl Stage {
 
     /// Asks the backends until no place is away any more, or for as long as a token could keep one.
     async fn come_to_rest(&self, given: &BTreeMap<String, u64>) -> Vec<Home> {
-        let tokens = &self.config.tokens;
+        let tokens = &self.ground.config.tokens;
         let end = Instant::now() + Duration::from_millis(tokens.ttl_ms + 3 * tokens.reap_interval_ms);
         loop {
             let mut homes = Vec::new();
@@ -297,7 +271,7 @@ impl Stage {
         let read = self.store().rows(&keys).await?;
         let (mut rows, mut bad) = (BTreeMap::new(), 0);
         for (player, row) in players.iter().zip(&read) {
-            match TokenRow::from_row(&self.trust, player, row) {
+            match TokenRow::from_row(&self.ground.trust, player, row) {
                 Ok(Some(row)) => {
                     rows.insert(player.to_string(), row);
                 }

@@ -5,6 +5,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::fleet::Hears;
+
 /// Oddities that are kept for people to read; the rest is only counted.
 const ODD_KEPT: usize = 8;
 
@@ -86,9 +88,10 @@ impl Tally {
         let mut counts = self.counts.subscribe();
         timeout(limit, counts.wait_for(condition)).await.is_ok_and(|found| found.is_ok())
     }
+}
 
-    /// Takes over an event line of a node.
-    pub fn event(&self, node: &str, event: &str, line: &Value) {
+impl Hears for Tally {
+    fn event(&self, node: &str, event: &str, line: &Value) {
         match event {
             "place_promised" => self.change(|counts| *counts.promised.entry(node.to_owned()).or_default() += 1),
             "place_returned" => self.change(|counts| {
@@ -103,7 +106,7 @@ impl Tally {
         }
     }
 
-    pub fn odd(&self, line: String) {
+    fn odd(&self, line: String) {
         self.change(|counts| {
             counts.odd += 1;
             if counts.odd_lines.len() < ODD_KEPT {

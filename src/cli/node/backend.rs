@@ -8,6 +8,7 @@ use crate::node::LoadSample;
 
 use super::inventory::Counted;
 use super::line::{Line, error};
+use super::member::redeem_pass;
 
 /// A backend behind JSON lines, with an inventory of plain numbers that outlives its agents.
 pub(super) struct Duty {
@@ -38,13 +39,18 @@ impl Duty {
             Line::Places { id, count, region } => match self.inventory.set(region, count) {
                 Ok(()) => {
                     if let Some(backend) = self.managed.agent() {
+                        backend.restocked();
                         backend.agent().beat_now();
                     }
                     json!({ "id": id, "outcome": "ok", "free": self.inventory.free() })
                 }
                 Err(problem) => json!({ "id": id, "outcome": "error", "error": problem }),
             },
-            Line::Redeem { id, player } => self.redeem(&id, &player).await,
+            Line::Redeem { id, player, pass: None } => self.redeem(&id, &player).await,
+            Line::Redeem { id, player, pass: Some(pass) } => {
+                let Some(backend) = self.managed.agent() else { return absent(Some(&id), &self.managed) };
+                redeem_pass(backend.agent(), &id, &player, &pass, &self.load).await
+            }
             Line::Load { id, players, soft_cap, load } => {
                 set_load(&self.load, players, soft_cap, *load);
                 json!({ "id": id, "outcome": "ok" })

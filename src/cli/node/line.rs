@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Source;
 use crate::error::Error;
-use crate::ids::{NodeId, Player, Region};
+use crate::ids::{LineName, NodeId, Player, Region, SessionId};
 use crate::node::Load;
 
 /// What a client may ask, one JSON object a line. `id` comes back with the answer.
@@ -28,6 +28,9 @@ pub(super) enum Line {
         /// False for a player without the right to be placed.
         #[serde(default = "yes")]
         may_be_placed: bool,
+        /// With the right to pass by those who wait.
+        #[serde(default)]
+        bypass: bool,
     },
     /// A proxy: the player went away; `request` is the dispatch's id.
     Cancel {
@@ -35,6 +38,9 @@ pub(super) enum Line {
         id: Option<String>,
         player: Player,
         request: String,
+        /// Only the connection dropped: a place in a wait line is kept for the grace.
+        #[serde(default)]
+        dropped: bool,
     },
     /// A proxy: the player could not be moved; `request` is the dispatch's id.
     Release {
@@ -61,9 +67,61 @@ pub(super) enum Line {
         #[serde(default)]
         region: Option<Region>,
     },
-    /// A backend: a player joins.
-    Redeem { id: String, player: Player },
-    /// A backend or proxy: its load.
+    /// A backend: a player joins. With `pass`, on any member but a proxy: a player comes with a login pass.
+    Redeem {
+        id: String,
+        player: Player,
+        #[serde(default)]
+        pass: Option<String>,
+    },
+    /// A proxy: a player wants to be admitted through a login line.
+    Enter {
+        id: String,
+        player: Player,
+        line: LineName,
+        #[serde(default)]
+        lane: u16,
+        #[serde(default)]
+        attributes: String,
+    },
+    /// A proxy: the player's connection dropped, or the player gave up (`quit`). `session` is that of the visit.
+    Left {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+        line: LineName,
+        #[serde(default)]
+        quit: bool,
+        #[serde(default)]
+        session: Option<SessionId>,
+    },
+    /// A proxy: the admitted player is on the server.
+    Arrived {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+        line: LineName,
+        #[serde(default)]
+        serial: Option<u64>,
+    },
+    /// A proxy: the admitted player could not be moved; `gone` where the connection is lost too.
+    Failed {
+        #[serde(default)]
+        id: Option<String>,
+        player: Player,
+        line: LineName,
+        #[serde(default)]
+        gone: bool,
+        #[serde(default)]
+        serial: Option<u64>,
+    },
+    /// A proxy: whether it takes part in the admission.
+    Admits {
+        #[serde(default)]
+        id: Option<String>,
+        on: bool,
+    },
+    /// Any member: its load.
     Load {
         #[serde(default)]
         id: Option<String>,
@@ -93,12 +151,18 @@ impl Line {
 
     pub fn id(&self) -> Option<&str> {
         match self {
-            Self::Dispatch { id, .. } | Self::Redeem { id, .. } | Self::Take { id, .. } => Some(id),
+            Self::Dispatch { id, .. } | Self::Redeem { id, .. } | Self::Take { id, .. } | Self::Enter { id, .. } => {
+                Some(id)
+            }
             Self::Cancel { id, .. }
             | Self::Release { id, .. }
             | Self::Find { id, .. }
             | Self::Places { id, .. }
             | Self::Load { id, .. }
+            | Self::Left { id, .. }
+            | Self::Arrived { id, .. }
+            | Self::Failed { id, .. }
+            | Self::Admits { id, .. }
             | Self::Status { id } => id.as_deref(),
         }
     }
@@ -132,6 +196,13 @@ mod tests {
             ("{\"op\":\"dispatch\",\"id\":\"r1\",\"player\":\"a b\"}", "without blanks"),
             ("{\"op\":\"dispatch\",\"id\":\"r1\",\"player\":\"a\",\"regoin\":\"x\"}", "unknown field"),
             ("{\"op\":\"places\",\"count\":-1}", "not valid"),
+            ("{\"op\":\"enter\",\"id\":\"r1\",\"player\":\"a\"}", "line"),
+            ("{\"op\":\"enter\",\"id\":\"r1\",\"player\":\"a\",\"line\":\"l\",\"lanes\":1}", "unknown field"),
+            ("{\"op\":\"enter\",\"id\":\"r1\",\"player\":\"a\",\"line\":\"l\",\"lane\":-1}", "not valid"),
+            ("{\"op\":\"left\",\"player\":\"a\",\"line\":\"a b\"}", "1 to 64 characters"),
+            ("{\"op\":\"failed\",\"player\":\"a\",\"line\":\"l\",\"serial\":\"7\"}", "not valid"),
+            ("{\"op\":\"admits\",\"id\":\"r1\"}", "on"),
+            ("{\"op\":\"redeem\",\"id\":\"r1\",\"player\":\"a\",\"pas\":\"x\"}", "unknown field"),
         ] {
             let answer = Line::read(text).expect_err(text);
             assert!(answer["error"].as_str().is_some_and(|error| error.contains(want)), "{text}: {answer}");

@@ -5,7 +5,9 @@ mod backend;
 mod events;
 mod inventory;
 mod line;
+mod member;
 mod proxy;
+mod queue;
 mod router;
 mod session;
 
@@ -21,10 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::config::Stated;
-use crate::agent::{Agent, BackendAgent, ConfigSource, Managed, ManagedState, ProxyAgent, Reloaded, RouterAgent};
+use crate::agent::{Agent, BackendAgent, ConfigSource, ManagedState, ProxyAgent, Reloaded, RouterAgent};
 use crate::error::Error;
 use crate::ids::{Epoch, NodeId, Role};
-use crate::node::LoadSample;
 
 use super::Failure;
 use super::context::Context;
@@ -64,7 +65,7 @@ enum Duty {
     Backend(backend::Duty),
     Proxy(proxy::Duty),
     Router(router::Duty),
-    Other(Managed<Agent>),
+    Other(member::Duty),
 }
 
 /// Runs `$body` with `$managed` bound to the managed agent, whatever its role.
@@ -83,7 +84,10 @@ macro_rules! managed {
                 let $managed = duty.managed();
                 $body
             }
-            Duty::Other($managed) => $body,
+            Duty::Other(duty) => {
+                let $managed = duty.managed();
+                $body
+            }
         }
     };
 }
@@ -107,7 +111,7 @@ impl Duty {
             Self::Backend(duty) => Running::Backend(duty.managed().agent()?),
             Self::Proxy(duty) => Running::Proxy(duty.managed().agent()?),
             Self::Router(duty) => Running::Router(duty.managed().agent()?),
-            Self::Other(managed) => Running::Other(managed.agent()?),
+            Self::Other(duty) => Running::Other(duty.managed().agent()?),
         })
     }
 
@@ -117,7 +121,7 @@ impl Duty {
             Self::Backend(duty) => duty.answer(line).await,
             Self::Proxy(duty) => duty.answer(line).await,
             Self::Router(duty) => duty.answer(line).await,
-            Self::Other(_) => line.not_here("a node of this role"),
+            Self::Other(duty) => duty.answer(line).await,
         }
     }
 }
@@ -177,18 +181,21 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 
     let routes = options.router;
     let source = source(context, id, role.clone(), options.addr);
+    let stop = CancellationToken::new();
+    let (outputs, tasks) = (Outputs::default(), TaskTracker::new());
+    let proxy = |source, is_lobby| {
+        let queue = queue::Queue::new(outputs.clone(), tasks.clone(), stop.clone());
+        proxy::Duty::start(source, is_lobby, outputs.clone(), tasks.clone(), queue)
+    };
     let duty = Arc::new(match role.as_str() {
         "proxy" if routes => Duty::Router(router::Duty::start(source)),
         "backend" => Duty::Backend(backend::Duty::start(source)),
-        "proxy" => Duty::Proxy(proxy::Duty::start(source, false)),
-        "lobby" => Duty::Proxy(proxy::Duty::start(source, true)),
-        _ => Duty::Other(Managed::start(source, |setup| setup.node(LoadSample::default))),
+        "proxy" => Duty::Proxy(proxy(source, false)),
+        "lobby" => Duty::Proxy(proxy(source, true)),
+        _ => Duty::Other(member::Duty::start(source, &role)),
     });
     // Whoever starts a process with a config that cannot work wants to hear it from its exit.
     duty.reload().await?;
-    let stop = CancellationToken::new();
-    let tasks = TaskTracker::new();
-    let outputs = Outputs::default();
     let stdout = outputs.add(tokio::io::stdout(), &tasks);
     let listen = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     tasks.spawn(events::forward(Arc::clone(&duty), outputs.clone(), listen, stop.clone()));

@@ -2,6 +2,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -24,6 +25,8 @@ const OUTPUT_BUFFER: usize = 4_096;
 const CONCURRENT_MAX: usize = 4_096;
 /// Clients over TCP at the same time.
 const CLIENTS_MAX: usize = 256;
+/// Longest time that one event waits for a client that does not read.
+const DELIVER_MAX: Duration = Duration::from_secs(5);
 /// Longest time that last lines may take to be written.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
@@ -52,6 +55,18 @@ impl Outputs {
                 tracing::debug!("a client missed an event");
             }
         }
+    }
+
+    /// Tells everybody what somebody waits for: a client that is slow is waited for, up to [`DELIVER_MAX`].
+    pub async fn deliver(&self, event: &Value) {
+        let text = event.to_string();
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let one = async |output: mpsc::Sender<String>| {
+            if !matches!(timeout(DELIVER_MAX, output.send(text.clone())).await, Ok(Ok(()))) {
+                tracing::debug!("a client missed an event");
+            }
+        };
+        join_all(all.into_iter().map(one)).await;
     }
 
     /// Takes an output away; what waits in it is still written.

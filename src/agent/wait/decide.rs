@@ -1,0 +1,180 @@
+//! What became of a ticket, and what follows from it.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::ids::Player;
+use crate::queue::{Attributes, Entered, TicketText};
+use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
+
+use super::super::backend::boot_time_of;
+use super::super::proxy::{Proxy, reason_of};
+use super::super::request::{Reason, TRANSFER_MARGIN_MS, Transfer};
+use super::super::take::address;
+use super::handle::WaitUpdate;
+use super::slot::{Slot, Visit};
+
+impl Proxy {
+    /// Finds out what became of a request that waits, where something happened to it. An event said that it was `drained`:
+    /// then the token is looked at first. What the store does not answer is asked again with the next tick.
+    pub(super) async fn decide(self: &Arc<Self>, slot: &Arc<Slot>, drained: bool) {
+        let _one = slot.deciding.lock().await;
+        if slot.is_over() {
+            return;
+        }
+        if let Err(error) = self.decided(slot, drained).await {
+            tracing::debug!(player = %slot.request.player, line = %slot.line.name(), %error, "looked after with the next tick");
+        }
+    }
+
+    async fn decided(self: &Arc<Self>, slot: &Arc<Slot>, drained: bool) -> Result<()> {
+        let (visit, player) = (slot.visit(), &slot.request.player);
+        if drained
+            && let Some(row) = self.token_of(player).await?
+            && row.token.request == visit.wish
+            && row.is_live(self.core.store.clock().now_ms())
+        {
+            return self.claim_drained(slot, &visit, row).await;
+        }
+        if !visit.entered {
+            return Ok(());
+        }
+        // The ticket becomes a token in one step: looked at the other way round, neither might be there.
+        match slot.line.tickets_of(std::slice::from_ref(player)).await?.pop().flatten() {
+            Some(TicketText::Good(ticket)) if ticket.session == visit.session => {
+                return if visit.stale { self.stand(slot, &visit).await } else { Ok(()) };
+            }
+            Some(TicketText::Good(_)) if !visit.stale => {
+                self.refuse_wait(slot, Reason::Lost, "the player waits through another request or proxy");
+                return Ok(());
+            }
+            // Put out by whoever serves the line; or another build's.
+            Some(TicketText::Forged | TicketText::Strange) => return Ok(()),
+            Some(TicketText::Good(_)) | None => {}
+        }
+        match self.token_of(player).await? {
+            Some(row) if row.token.request == visit.wish => self.had_its_turn(slot, &visit, row).await,
+            Some(row) if row.is_live(self.core.store.clock().now_ms()) => {
+                let why = format!("another request of the player has a place at {}", row.token.server);
+                self.refuse_wait(slot, Reason::Lost, why);
+                Ok(())
+            }
+            _ if visit.stale => self.stand(slot, &visit).await,
+            // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
+            _ if !self.is_known().await? => Ok(()),
+            _ => {
+                self.refuse_wait(slot, Reason::WaitEnded, format!("the place in {} is gone", slot.line.name()));
+                Ok(())
+            }
+        }
+    }
+
+    fn refuse_wait(self: &Arc<Self>, slot: &Arc<Slot>, reason: Reason, why: impl Into<String>) {
+        self.end_wait(slot, WaitUpdate::Refused(self.refusal(reason, why)));
+    }
+
+    /// The player's token; none where the row does not verify, which was audited.
+    async fn token_of(&self, player: &Player) -> Result<Option<TokenRow>> {
+        match self.core.book.find(player).await {
+            Err(Error::Untrusted { .. } | Error::SchemaVersion { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The store has this node's row of its present epoch.
+    async fn is_known(&self) -> Result<bool> {
+        let core = &self.core;
+        let rows = core.store.fields(&[core.store.keys().node(&core.identity.id)], &["epoch"]).await?;
+        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(core.lease.epoch().0))
+    }
+
+    /// The ticket became a token.
+    async fn had_its_turn(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit, row: TokenRow) -> Result<()> {
+        match (row.state, row.reason.as_deref()) {
+            (TokenState::Consumed, _) => self.refuse_wait(slot, Reason::Lost, "the player has landed already"),
+            (TokenState::Released, Some("cancelled")) => self.refuse_wait(slot, Reason::Cancelled, "it was cancelled"),
+            _ if row.is_live(self.core.store.clock().now_ms()) => return self.claim_drained(slot, visit, row).await,
+            _ => return self.stand_again(slot, visit).await,
+        }
+        Ok(())
+    }
+
+    async fn claim_drained(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit, row: TokenRow) -> Result<()> {
+        let (core, token) = (&self.core, row.token);
+        let addr = match core.directory.snapshot().get(&token.server) {
+            Some(view) => Some(view.record.addr.clone()),
+            None => address(&core.store, &core.trust, &token.server).await?,
+        };
+        let Some(addr) = addr else { return self.stand_again(slot, visit).await };
+        match core.book.claim(&token, &core.acting()?, &visit.op).await {
+            Ok(ClaimOutcome::Claimed(_)) => {
+                let transfer = self.drained_transfer(slot, visit, token, addr);
+                self.end_wait(slot, WaitUpdate::Transfer(Box::new(transfer)));
+            }
+            Ok(ClaimOutcome::Lost) => {
+                self.refuse_wait(slot, Reason::Lost, format!("another proxy moves them to {}", token.server));
+            }
+            Ok(ClaimOutcome::Expired | ClaimOutcome::Ended(_) | ClaimOutcome::None | ClaimOutcome::ServerGone) => {
+                return self.stand_again(slot, visit).await;
+            }
+            // Asked again with the next tick, for as long as the token lives.
+            Err(error @ Error::KillSwitch { .. }) => return Err(error),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => self.refuse_wait(slot, reason_of(&error), error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn drained_transfer(&self, slot: &Slot, visit: &Visit, token: Token, addr: String) -> Transfer {
+        let ends = boot_time_of(&self.core.store, token.expires_at_ms);
+        Transfer {
+            player: slot.request.player.clone(),
+            request: slot.request.id.clone(),
+            server: token.server.clone(),
+            addr,
+            deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
+            token,
+            claim_op: visit.op.clone(),
+        }
+    }
+
+    /// The turn had come and nothing came of it: the backend is gone, or the token ran out. The player stands in front
+    /// again, as another visit.
+    async fn stand_again(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
+        let visit = visit.again();
+        slot.set_visit(visit.clone());
+        self.stand(slot, &visit).await
+    }
+
+    /// Enters the line for a visit, at the place that it had. Until that is answered the visit stays stale.
+    async fn stand(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
+        let request = &slot.request;
+        let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref())?;
+        let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
+        match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
+            Entered::Waiting(place) => {
+                slot.placed(&place);
+                slot.tell(Some(place.position), self.waits.estimate_ms(slot.line.name(), place.position));
+            }
+            Entered::Full => self.refuse_wait(slot, Reason::QueueFull, "the line was full when it was entered again"),
+            Entered::Admitted(_) => self.refuse_wait(slot, Reason::Refused, "a wait line gives no passes"),
+        }
+        Ok(())
+    }
+
+    /// The wait took too long: the player leaves, unless the turn has just come.
+    pub(super) async fn overdue(self: &Arc<Self>, slot: &Arc<Slot>) {
+        let one = slot.deciding.lock().await;
+        if slot.is_over() {
+            return;
+        }
+        match self.give_up_wait(slot).await {
+            Ok(true) => self.refuse_wait(slot, Reason::WaitedTooLong, "no place came in within wait.maxWaitMs"),
+            Ok(false) => {
+                drop(one);
+                self.decide(slot, false).await;
+            }
+            Err(error) => tracing::debug!(player = %slot.request.player, %error, "leaves with the next tick"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The way into a wait line, and out of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::error::{Error, Result};
+use crate::ids::{LineName, Player, RequestId};
+use crate::queue::{Attributes, Entered, Holder, Left, Line};
+use crate::token::CancelOutcome;
+
+use super::super::charge::Charge;
+use super::super::config::{Config, OnNoCandidate};
+use super::super::core::Core;
+use super::super::proxy::{Proxy, ProxyAgent, reason_of};
+use super::super::request::{Reason, Request};
+use super::handle::{WaitUpdate, Waiting};
+use super::options;
+use super::slot::{Slot, Visit};
+
+/// Between two tries of what goes on in the background.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// The line that a request which ended for `reason` waits in; `None` where it does not wait.
+pub(in crate::agent) fn line_for(core: &Core, config: &Config, request: &Request, reason: Reason) -> Option<LineName> {
+    let queues = config.selector.on_no_candidate == OnNoCandidate::Queue;
+    if !queues || request.bypass || !matches!(reason, Reason::NoCandidate | Reason::Refused) {
+        return None;
+    }
+    match &request.ask.server {
+        // The line of a server that nobody knows would end at once.
+        Some(server) => core.directory.snapshot().get(server).map(|_| LineName::wait_for(server)),
+        // A ticket does not say which world is wanted, so whoever serves it might not have it.
+        None => request.ask.world.is_none().then(LineName::wait),
+    }
+}
+
+/// Puts the player of `request` into `line`. Dropped on its way it leaves the line in the background.
+pub(in crate::agent) async fn queue(
+    proxy: &Arc<Proxy>,
+    line: LineName,
+    request: &Request,
+    config: &Config,
+    charge: Charge,
+) -> std::result::Result<Waiting, (Reason, String)> {
+    let core = &proxy.core;
+    let failed = |error: &Error| (reason_of(error), error.to_string());
+    let visit = Visit::fresh();
+    let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref()).map_err(|error| failed(&error))?;
+    let claimant = core.acting().map_err(|error| failed(&error))?;
+    let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options(line, &config.wait))
+        .map_err(|error| failed(&error))?;
+    let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
+    // Known before the ticket stands, so that no event about it is missed.
+    if let Some(other) = proxy.waits.add(&slot) {
+        let why = "another request of the player has its place in the line";
+        proxy.end_wait(&other, WaitUpdate::Refused(proxy.refusal(Reason::Lost, why)));
+    }
+    let mut entering = Entering { proxy, slot: Some(slot) };
+    let Some(slot) = entering.slot.clone() else {
+        return Err((Reason::Cancelled, String::new()));
+    };
+    match slot.line.enter(&claimant, &request.player, 0, &visit.session, &attributes, None).await {
+        Ok(Entered::Waiting(place)) => {
+            entering.slot = None;
+            slot.placed(&place);
+            slot.tell(Some(place.position), proxy.waits.estimate_ms(slot.line.name(), place.position));
+            Ok(Waiting::new(proxy, slot))
+        }
+        Ok(Entered::Full) => {
+            entering.slot = None;
+            proxy.waits.remove(&slot);
+            slot.abandon();
+            Err((Reason::QueueFull, format!("the line {} holds {} players", slot.line.name(), config.wait.max_waiting)))
+        }
+        // Only where a pass was written for a line that gives none.
+        Ok(Entered::Admitted(_)) => Err((Reason::Refused, format!("{} gives no passes", slot.line.name()))),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// An enter under way: dropped before it is definite, it is undone.
+struct Entering<'a> {
+    proxy: &'a Arc<Proxy>,
+    slot: Option<Arc<Slot>>,
+}
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.proxy.abandon(&slot);
+        }
+    }
+}
+
+impl Proxy {
+    /// Ends a wait, once. What comes for one that is over already is given up.
+    pub(super) fn end_wait(self: &Arc<Self>, slot: &Arc<Slot>, end: WaitUpdate) {
+        self.waits.remove(slot);
+        let (word, transfer) = match &end {
+            WaitUpdate::Transfer(transfer) => ("transfer", Some(transfer.clone())),
+            WaitUpdate::Refused(refusal) => (refusal.reason.as_str(), None),
+            WaitUpdate::Position { .. } => return,
+        };
+        if let Some(transfer) = &transfer {
+            self.remember(slot.request.id.clone(), transfer);
+        }
+        if slot.close(end) {
+            metrics::counter!("maitred_waits_total", "outcome" => word).increment(1);
+        } else if let Some(transfer) = transfer {
+            self.transfers().remove(&slot.request.id);
+            self.release_until_definite(transfer.token, transfer.claim_op);
+        }
+    }
+
+    /// The handle is gone: the player leaves the line, or gives the place up that nobody heard of.
+    pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
+        self.waits.remove(slot);
+        match slot.abandon() {
+            None => self.retire_until_definite(Arc::clone(slot)),
+            Some(WaitUpdate::Transfer(transfer)) => self.release_until_definite(transfer.token, transfer.claim_op),
+            Some(_) => {}
+        }
+    }
+
+    fn holder(&self) -> Holder {
+        let claimant = self.claimant();
+        Holder { proxy: claimant.id, epoch: claimant.epoch }
+    }
+
+    /// No ticket and no live token stays. The mark comes first: a drain meets it, or was before it and left a token that the
+    /// same call ends.
+    async fn retire(&self, slot: &Slot) -> Result<CancelOutcome> {
+        let (visit, player) = (slot.visit(), &slot.request.player);
+        let outcome = self.core.book.cancel(player, &visit.wish, &self.claimant(), Some(&visit.op), &[]).await?;
+        slot.line.leave(&self.holder(), player, &visit.session).await?;
+        Ok(outcome)
+    }
+
+    fn retire_until_definite(self: &Arc<Self>, slot: Arc<Slot>) {
+        let proxy = Arc::clone(self);
+        let retiring = async move {
+            // Whoever is finding out what became of the ticket may enter it again.
+            let _one = slot.deciding.lock().await;
+            while let Err(error) = proxy.retire(&slot).await {
+                let player = &slot.request.player;
+                if !error.is_retryable() {
+                    tracing::warn!(%player, %error, "could not leave a wait line");
+                    return;
+                }
+                tracing::debug!(%player, %error, "leaving a wait line again");
+                tokio::select! {
+                    () = proxy.core.stop.cancelled() => return,
+                    () = sleep(RETRY_EVERY) => {}
+                }
+            }
+        };
+        // A handle can be dropped outside of every runtime.
+        self.core.tasks.spawn_on(retiring, &self.core.runtime);
+    }
+
+    /// The player of a waiting request went away for good. What the store does not answer goes on in the background.
+    pub(in crate::agent) async fn cancel_wait(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<CancelOutcome> {
+        let refusal = self.refusal(Reason::Cancelled, "the player went away");
+        self.end_wait(slot, WaitUpdate::Refused(refusal));
+        let _one = slot.deciding.lock().await;
+        let outcome = self.retire(slot).await;
+        if outcome.as_ref().is_err_and(Error::is_retryable) {
+            self.retire_until_definite(Arc::clone(slot));
+        }
+        outcome
+    }
+
+    /// Leaves the line because the wait took too long. False where there was no ticket any more.
+    pub(super) async fn give_up_wait(&self, slot: &Slot) -> Result<bool> {
+        let left = slot.line.leave(&self.holder(), &slot.request.player, &slot.visit().session).await?;
+        Ok(matches!(left, Left::Left | Left::Away))
+    }
+}
+
+impl ProxyAgent {
+    /// The connection of a player whose request waits dropped. The wait ends as cancelled, and the place is kept for
+    /// `wait.reconnectGraceMs` without holding up those behind: a dispatch of the same kind through any proxy takes it up
+    /// again. False where the request does not wait here, or had its turn a moment before. Runs `queue/leave`; while the
+    /// store does not answer it is repeated in the background.
+    pub async fn away(&self, player: &Player, request: &RequestId) -> Result<bool> {
+        let proxy = self.shared();
+        let Some(slot) = proxy.waits.of_request(player, request) else { return Ok(false) };
+        let refusal = proxy.refusal(Reason::Cancelled, "the connection dropped; the place is kept for a while");
+        proxy.end_wait(&slot, WaitUpdate::Refused(refusal));
+        let _one = slot.deciding.lock().await;
+        let left = slot.line.away(&proxy.holder(), player, &slot.visit().session).await;
+        if left.as_ref().is_err_and(Error::is_retryable) {
+            let (proxy, slot) = (Arc::clone(proxy), Arc::clone(&slot));
+            proxy.clone().core.tasks.spawn(async move {
+                while let Err(error) =
+                    slot.line.away(&proxy.holder(), &slot.request.player, &slot.visit().session).await
+                {
+                    tracing::debug!(player = %slot.request.player, %error, "dropping out of a wait line again");
+                    tokio::select! {
+                        () = proxy.core.stop.cancelled() => return,
+                        () = sleep(RETRY_EVERY) => {}
+                    }
+                }
+            });
+        }
+        Ok(left? == Left::Away)
+    }
+}

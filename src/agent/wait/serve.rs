@@ -1,0 +1,352 @@
+//! The loop of a backend that serves the wait lines: the zone's, and its own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::error::{Error, Result};
+use crate::ids::{LineName, Player, Region, TokenId};
+use crate::node::NodeState;
+use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, heads};
+use crate::token::{Claimant, IssueOrder};
+
+use super::super::backend::{Backend, BackendEvent, Inventory, Offer};
+use super::super::background::jitter;
+use super::super::core::LineHint;
+use super::super::settle::Unknown;
+use super::super::setup::Setup;
+use super::super::wire::PlaceRequest;
+use super::awaited::Awaited;
+use super::options;
+
+/// Longest time between two looks.
+const TICK: Duration = Duration::from_secs(1);
+/// Wishes of each line that one look reads.
+const PAGE: usize = 64;
+/// Wishes of each line that are looked at where none of the first can be served here and places may be left.
+const DEEP: usize = 1_024;
+/// A drain that the store did not answer cannot have its effect any more after this time, in ms: the script refuses what was
+/// signed more than 5 s ago.
+const LATE_MS: u64 = 10_000;
+/// Between two looks at a drain that another task settles.
+const SETTLED_EVERY: Duration = Duration::from_millis(10);
+
+/// A backend's part in the wait lines.
+#[derive(Default)]
+pub(in crate::agent) struct Serving {
+    /// Places may have come in.
+    pub restocked: Notify,
+    /// Held during a look, so that whoever leaves can wait for its end.
+    pub busy: tokio::sync::Mutex<()>,
+    awaited: Mutex<Awaited>,
+    /// Tickets that are being turned into tokens; also those of which the store has not said yet whether they were.
+    drains: Mutex<HashMap<TokenId, (Line, Wish)>>,
+}
+
+impl Serving {
+    fn drains(&self) -> MutexGuard<'_, HashMap<TokenId, (Line, Wish)>> {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody waits for what a fresh request in `region` would take.
+    pub fn is_awaited(&self, region: Option<&Region>) -> bool {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).comes_before(region)
+    }
+
+    /// The token comes out of a wait line.
+    pub fn is_drain(&self, id: &TokenId) -> bool {
+        self.drains().contains_key(id)
+    }
+
+    fn is_draining(&self, player: &Player) -> bool {
+        self.drains().values().any(|(_, wish)| wish.player == *player)
+    }
+}
+
+/// How far one wish came.
+enum Served {
+    /// Its player has the place.
+    Issued,
+    /// It wants none any more, or somebody else serves it. The place is home.
+    NotNeeded,
+    /// There is none for it.
+    NoPlace,
+}
+
+/// What one look found.
+struct Found {
+    wishes: Vec<(Line, Wish)>,
+    /// There are more behind them.
+    more: bool,
+}
+
+/// Serves the wait lines until the agent stops.
+pub(in crate::agent) async fn serve<I: Inventory>(backend: Arc<Backend<I>>) {
+    let core = &backend.core;
+    let mut events = core.line_events.subscribe();
+    let own = [LineName::wait(), LineName::wait_for(&core.identity.id)];
+    let mut next = Instant::now() + jitter(TICK);
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            hint = events.recv() => match hint {
+                Ok(LineHint::Event(LineEvent::Entered { line } | LineEvent::Paused { line, paused: false }))
+                    if own.contains(&line) => {}
+                Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) => {}
+                Ok(LineHint::Event(_)) => continue,
+                Err(RecvError::Closed) => return,
+            },
+            () = backend.serving.restocked.notified() => {}
+            () = sleep_until(next) => {}
+        }
+        next = Instant::now() + jitter(TICK);
+        backend.serve_lines().await;
+    }
+}
+
+impl<I: Inventory> Backend<I> {
+    async fn serve_lines(self: &Arc<Self>) {
+        let _one = self.serving.busy.lock().await;
+        let mut awaited = Awaited::default();
+        let served = self.serve_all(&mut awaited).await;
+        if let Err(error) = served {
+            // Nobody is known to be gone.
+            tracing::debug!(%error, "could not serve the wait lines; the next tick tries again");
+            if awaited == Awaited::default() {
+                return;
+            }
+        }
+        *self.serving.awaited.lock().unwrap_or_else(PoisonError::into_inner) = awaited;
+    }
+
+    /// As whom it may promise places now.
+    fn may_promise(&self) -> Option<Claimant> {
+        let (core, condition) = (&self.core, self.core.condition());
+        let own = &core.identity.id;
+        let closed = condition.state == NodeState::ShuttingDown
+            || !condition.accepting
+            || core.stop.is_cancelled()
+            || core.control.is_killed(own)
+            || core.control.drain(own).is_some();
+        if closed { None } else { core.acting().ok() }
+    }
+
+    /// Serves in order until there is no place or nobody is left. `awaited` becomes what is waited for then.
+    async fn serve_all(self: &Arc<Self>, awaited: &mut Awaited) -> Result<()> {
+        let lines = self.wait_lines()?;
+        let mut most = PAGE;
+        loop {
+            *awaited = Awaited::default();
+            let Found { wishes, more } = self.find(&lines, most).await?;
+            if wishes.is_empty() {
+                return Ok(());
+            }
+            let paused = paused(&lines, &wishes).await?;
+            let regions = self.inventory.regions();
+            let mut exhausted: BTreeSet<Option<Region>> = BTreeSet::new();
+            let (mut issued, mut failed) = (0_usize, None);
+            for (line, wish) in wishes {
+                if wish.region.as_ref().is_some_and(|region| !regions.contains_key(region)) {
+                    continue;
+                }
+                let none_left = exhausted.contains(&None) || exhausted.contains(&wish.region);
+                if failed.is_some() || none_left || paused.contains(line.name()) {
+                    awaited.add(wish.region.as_ref());
+                    continue;
+                }
+                match self.serve_one(&line, &wish).await {
+                    Ok(Served::Issued) => issued += 1,
+                    Ok(Served::NotNeeded) => {}
+                    Ok(Served::NoPlace) => {
+                        awaited.add(wish.region.as_ref());
+                        exhausted.insert(wish.region);
+                    }
+                    Err(error) => {
+                        awaited.add(wish.region.as_ref());
+                        failed = Some(error);
+                    }
+                }
+            }
+            match failed {
+                Some(error) => return Err(error),
+                None if exhausted.contains(&None) || !more => return Ok(()),
+                None if issued > 0 => most = PAGE,
+                None if most < DEEP => most = DEEP,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn wait_lines(&self) -> Result<[Line; 2]> {
+        let (core, config) = (&self.core, self.core.config());
+        let line = |name| {
+            let options = options(name, &config.wait);
+            Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)
+        };
+        Ok([line(LineName::wait())?, line(LineName::wait_for(&core.identity.id))?])
+    }
+
+    /// The first of both lines, by when they came. One round trip where nobody waits.
+    async fn find(&self, lines: &[Line], most: usize) -> Result<Found> {
+        let mut found = Found { wishes: Vec::new(), more: false };
+        for (line, players) in lines.iter().zip(heads(lines, most).await?) {
+            found.more |= players.len() >= most;
+            if !players.is_empty() {
+                found.wishes.extend(line.wishes_of(&players).await?.into_iter().map(|wish| (line.clone(), wish)));
+            }
+        }
+        found.wishes.sort_by_key(|(_, wish)| wish.seq());
+        Ok(found)
+    }
+
+    async fn serve_one(self: &Arc<Self>, line: &Line, wish: &Wish) -> Result<Served> {
+        let Some(server) = self.may_promise() else { return Ok(Served::NoPlace) };
+        let times = Setup::book_options(&self.core.config());
+        if wish.seq().is_none() {
+            // Nobody gets a place for what no member wrote: it is put out.
+            line.drain(&server, wish, &TokenId::fresh(), RawValue::NULL, &times).await?;
+            return Ok(Served::NotNeeded);
+        }
+        let now = self.core.store.clock().now_ms();
+        let request = PlaceRequest {
+            player: wish.player.clone(),
+            request: wish.request.clone(),
+            attempt: DRAINED_ATTEMPT,
+            region: wish.region.clone(),
+            deadline_ms: now.saturating_add(self.core.config().dispatch.attempt_timeout_ms),
+            earlier: Vec::new(),
+            bypass: false,
+        };
+        let Some(Offer { place, payload }) = self.reserve_in_time(request.clone()).await else {
+            return Ok(Served::NoPlace);
+        };
+        // Whoever left meanwhile promises nothing any more.
+        let Some(server) = self.may_promise() else {
+            self.inventory.give_back(place);
+            return Ok(Served::NoPlace);
+        };
+        let order = IssueOrder {
+            id: TokenId::fresh(),
+            player: request.player,
+            request: request.request,
+            attempt: request.attempt,
+            payload,
+            deadline_ms: request.deadline_ms,
+            earlier: request.earlier,
+            issued_at_ms: self.core.store.clock().now_ms(),
+        };
+        self.serving.drains().insert(order.id.clone(), (line.clone(), wish.clone()));
+        self.ledger().issuing(&order, server.epoch, place, order.issued_at_ms.saturating_add(times.ttl_ms));
+        self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
+        metrics::counter!("maitred_places_promised_total").increment(1);
+        let issued = self.settle_drain(&server, &order, false).await?;
+        Ok(if issued { Served::Issued } else { Served::NotNeeded })
+    }
+
+    /// A place for a wish. The inventory's answer is never cut off: one that comes too late goes straight back.
+    async fn reserve_in_time(self: &Arc<Self>, request: PlaceRequest) -> Option<Offer<I::Place>> {
+        let limit = Duration::from_millis(self.core.config().dispatch.attempt_timeout_ms);
+        let (answer, offer) = oneshot::channel();
+        let backend = Arc::clone(self);
+        self.core.tasks.spawn(async move {
+            let offer = backend.inventory.reserve(&request).await;
+            if let Err(Some(late)) = answer.send(offer) {
+                backend.inventory.give_back(late.place);
+            }
+        });
+        let mut offer = offer;
+        match timeout(limit, &mut offer).await {
+            Ok(offer) => offer.ok().flatten(),
+            Err(_) => {
+                offer.close();
+                offer.try_recv().ok().flatten()
+            }
+        }
+    }
+
+    /// Asks the store until it is definite whether the ticket became the token of `order`; true where it did. An outcome
+    /// that is not known is left to the settling loop, with the place.
+    pub(in crate::agent) async fn settle_drain(
+        &self,
+        server: &Claimant,
+        order: &IssueOrder,
+        repeat: bool,
+    ) -> Result<bool> {
+        let guard = Unknown::new(self, &order.id);
+        let times = Setup::book_options(&self.core.config());
+        let Some((line, wish)) = self.serving.drains().get(&order.id).cloned() else {
+            // Settled by somebody else.
+            guard.settled();
+            return Ok(false);
+        };
+        let outcome = line.drain(server, &wish, &order.id, &order.payload, &times).await;
+        let (failed, reason) = match outcome {
+            Ok(Drained::Issued(token)) => {
+                let hinted = self.ledger().issued(&token);
+                self.serving.drains().remove(&order.id);
+                guard.settled();
+                if hinted {
+                    self.look(token.id.clone(), token.player.clone()).await;
+                }
+                return Ok(true);
+            }
+            Ok(Drained::Gone) => (None, "line_changed"),
+            Ok(Drained::Away) => (None, "holder_gone"),
+            Ok(Drained::NotNeeded) => (None, "not_needed"),
+            Err(error) if error.may_have_changed() || (repeat && self.may_still_come(order, &error)) => {
+                return Err(error);
+            }
+            Err(error) => (Some(error), "refused"),
+        };
+        let place = self.ledger().not_issued(&order.id);
+        self.serving.drains().remove(&order.id);
+        guard.settled();
+        if let Some(place) = place {
+            // Not a reason to look at the lines again: whoever serves them goes on by itself.
+            self.take_home(&order.id, &order.player, place, reason);
+        }
+        failed.map_or(Ok(false), Err)
+    }
+
+    /// The refusal of a repeat says nothing of the first try, as long as that one can still reach the store.
+    fn may_still_come(&self, order: &IssueOrder, error: &Error) -> bool {
+        let age_ms = self.core.store.clock().now_ms().saturating_sub(order.issued_at_ms);
+        age_ms < LATE_MS && !matches!(error, Error::Fenced { .. })
+    }
+
+    /// A player joins whose token may just have come out of a line without this process having heard the answer. False
+    /// where there is no such one.
+    pub(in crate::agent) async fn settle_drain_of(&self, player: &Player) -> Result<bool> {
+        let until = Instant::now() + self.core.store.options().operation_timeout;
+        if !self.serving.is_draining(player) {
+            return Ok(false);
+        }
+        loop {
+            self.settle_all().await;
+            if !self.serving.is_draining(player) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                let reason = "the store has not said yet whether the player has the place".to_owned();
+                return Err(Error::Unreachable { during: "redeeming a token", reason });
+            }
+            sleep(SETTLED_EVERY).await;
+        }
+    }
+}
+
+/// The lines among those of `wishes` that an operator paused.
+async fn paused(lines: &[Line], wishes: &[(Line, Wish)]) -> Result<BTreeSet<LineName>> {
+    let mut paused = BTreeSet::new();
+    for line in lines {
+        if wishes.iter().any(|(of, _)| of.name() == line.name()) && line.is_paused().await? {
+            paused.insert(line.name().clone());
+        }
+    }
+    Ok(paused)
+}

@@ -1,0 +1,169 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ids::{OperationId, RequestId, SessionId};
+use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
+
+use super::super::charge::Charge;
+use super::super::request::Request;
+use super::handle::WaitUpdate;
+
+/// What the line knows of a request. Another one each time it stands there anew.
+#[derive(Debug, Clone)]
+pub(super) struct Visit {
+    pub session: SessionId,
+    /// The request as the ticket and the token name it. Not the request's own id: that one is marked as cancelled on the way
+    /// into the line, so that no backend that was asked before issues late.
+    pub wish: RequestId,
+    /// The operation of the claim.
+    pub op: OperationId,
+    pub seq: u64,
+    pub lane: u16,
+    /// The store answered that the ticket is there.
+    pub entered: bool,
+    /// The ticket has to be signed anew, or may be gone with the store's data: enter again.
+    pub stale: bool,
+}
+
+impl Visit {
+    pub fn fresh() -> Self {
+        Self {
+            session: SessionId::fresh(),
+            wish: RequestId::fresh(),
+            op: OperationId::fresh(),
+            seq: 0,
+            lane: 0,
+            entered: false,
+            stale: false,
+        }
+    }
+
+    /// Another visit for the place of this one.
+    pub fn again(&self) -> Self {
+        Self { seq: self.seq, lane: self.lane, entered: self.entered, stale: true, ..Self::fresh() }
+    }
+}
+
+/// What the application's handle looks at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SlotState {
+    pub position: Option<u64>,
+    pub estimate_ms: Option<u64>,
+    pub end: Option<WaitUpdate>,
+    /// The handle is gone before the end.
+    pub abandoned: bool,
+}
+
+impl SlotState {
+    pub fn place(&self) -> (Option<u64>, Option<u64>) {
+        (self.position, self.estimate_ms)
+    }
+}
+
+/// One request that waits.
+pub(in crate::agent) struct Slot {
+    pub line: Line,
+    pub request: Request,
+    pub since: Instant,
+    /// Held by whoever finds out what became of the ticket.
+    pub deciding: tokio::sync::Mutex<()>,
+    pub(super) state: watch::Sender<SlotState>,
+    visit: Mutex<Visit>,
+    charge: Mutex<Option<Charge>>,
+}
+
+impl Slot {
+    pub(super) fn new(line: Line, request: Request, visit: Visit, charge: Charge) -> Self {
+        Self {
+            line,
+            request,
+            since: Instant::now(),
+            deciding: tokio::sync::Mutex::default(),
+            state: watch::Sender::default(),
+            visit: Mutex::new(visit),
+            charge: Mutex::new(Some(charge)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Visit> {
+        self.visit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn visit(&self) -> Visit {
+        self.lock().clone()
+    }
+
+    pub(super) fn set_visit(&self, visit: Visit) {
+        *self.lock() = visit;
+    }
+
+    /// The line knows it under the session of `place`.
+    pub fn placed(&self, place: &Place) {
+        let mut visit = self.lock();
+        if visit.session == place.session {
+            (visit.seq, visit.lane) = (place.seq, place.lane);
+            (visit.entered, visit.stale) = (true, false);
+        }
+    }
+
+    pub fn make_stale(&self) {
+        let mut visit = self.lock();
+        visit.stale |= visit.entered;
+    }
+
+    pub fn is_over(&self) -> bool {
+        let state = self.state.borrow();
+        state.end.is_some() || state.abandoned
+    }
+
+    /// Tells the handle where the player stands.
+    pub fn tell(&self, position: Option<u64>, estimate_ms: Option<u64>) {
+        let position = position.filter(|position| *position <= POSITIONS_MAX);
+        self.state.send_if_modified(|state| {
+            let changed = state.place() != (position, estimate_ms);
+            (state.position, state.estimate_ms) = (position, estimate_ms);
+            changed
+        });
+    }
+
+    /// Ends it, once. False where it is over already, or nobody is there to hear it.
+    pub fn close(&self, end: WaitUpdate) -> bool {
+        let has_place = matches!(end, WaitUpdate::Transfer(_));
+        let closed = self.state.send_if_modified(|state| {
+            let open = state.end.is_none() && !state.abandoned;
+            if open {
+                state.end = Some(end);
+            }
+            open
+        });
+        if closed {
+            self.settle_charge(has_place);
+        }
+        closed
+    }
+
+    /// The handle is gone. Answers the end that it did not read; `None` where there is none yet.
+    pub fn abandon(&self) -> Option<WaitUpdate> {
+        let mut end = None;
+        self.state.send_modify(|state| {
+            state.abandoned = true;
+            end.clone_from(&state.end);
+        });
+        if end.is_none() {
+            self.settle_charge(false);
+        }
+        end
+    }
+
+    /// The charge stands where the request has its place; else it is taken back in the background.
+    fn settle_charge(&self, has_place: bool) {
+        let charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut charge) = charge
+            && has_place
+        {
+            charge.served();
+        }
+    }
+}

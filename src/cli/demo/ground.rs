@@ -1,0 +1,76 @@
+//! What a fleet of the demo stands on: a private store, a directory, a config and a secret of its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::fleet::Launch;
+use crate::agent::Setup;
+use crate::agent::config::{Config, SecretUrl};
+use crate::cli::Failure;
+use crate::cli::private_store::PrivateStore;
+use crate::envelope::{Keyring, Secret};
+use crate::store::{Feed, FeedChannel, FeedItem, Store, Trust};
+
+/// Longest wait for a subscription of a store that runs.
+const SUBSCRIBED_MAX: Duration = Duration::from_secs(5);
+
+/// Everything but the processes. Dropping it ends the store and removes the directory.
+pub(super) struct Ground {
+    pub config: Config,
+    pub trust: Trust,
+    pub store: Store,
+    file: PathBuf,
+    secret: Zeroizing<String>,
+    dir: TempDir,
+    private: PrivateStore,
+}
+
+impl Ground {
+    /// Starts the store and writes the config `network`.
+    pub async fn lay(network: &str) -> Result<Self, Failure> {
+        let private = PrivateStore::start().await?;
+        let dir = tempfile::Builder::new()
+            .prefix("maitred-demo-")
+            .tempdir()
+            .map_err(|error| Failure::io("making a directory for the demo", &error))?;
+        let file = dir.path().join("network.yml");
+        std::fs::write(&file, network).map_err(|error| Failure::io("writing the config", &error))?;
+        let mut config = Config::load(&file)?;
+        config.store.url = SecretUrl::new(private.url());
+
+        let secret = Zeroizing::new(STANDARD.encode(Zeroizing::new(rand::random::<[u8; 32]>()).as_slice()));
+        let keyring = Keyring::new(config.zone.clone(), Secret::from_base64("MAITRED_SECRET", &secret)?, Vec::new());
+        let trust = Trust::new(keyring);
+        let store = Store::open(config.zone.clone(), Setup::store_options(&config)?).await?;
+        Ok(Self { config, trust, store, file, secret, dir, private })
+    }
+
+    /// What the processes of the fleet are started with.
+    pub fn launch(&self) -> Launch<'_> {
+        Launch { store: self.private.url(), config: &self.file, dir: self.dir.path(), secret: &self.secret }
+    }
+
+    /// Hears a channel from now on, until `stop`.
+    pub async fn listen(
+        &self,
+        channel: FeedChannel,
+        name: String,
+        stop: CancellationToken,
+    ) -> Result<mpsc::Receiver<FeedItem>, Failure> {
+        let (feed, sink, mut items) = Feed::new();
+        let store = self.store.clone();
+        tokio::spawn(async move { feed.run(store, vec![(channel, name)], sink, stop).await });
+        match timeout(SUBSCRIBED_MAX, items.recv()).await {
+            Ok(Some(FeedItem::Gap)) => Ok(items),
+            other => Err(Failure::Io(format!("the private store gives no subscription: {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! DSP-8, QUE-3: players who go while they wait.
+
+use maitred::agent::{Reason, Request};
+use maitred::ids::LineName;
+use maitred::queue::Place;
+use maitred::token::CancelOutcome;
+
+use crate::agents_common::shelf::Shelf;
+use crate::agents_common::{LIMIT, backend, config, player, sees, state};
+use crate::support::store::TestStore;
+use crate::support::wait::eventually;
+use crate::{line, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
+
+#[tokio::test]
+async fn dsp_8_whoever_cancels_or_drops_the_handle_leaves_neither_ticket_nor_token() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1]).await;
+    let mut alice = waits_for_any(&p1, "alice").await;
+    let outcome = p1.cancel(&player("alice"), alice.request()).await.expect("an answer");
+    assert_eq!(outcome, CancelOutcome::Marked);
+    assert_eq!(turned_away(&mut alice).await.reason, Reason::Cancelled);
+    assert!(tickets(&mut conn, "wait").await.is_empty());
+    drop(waits_for_any(&p1, "bob").await);
+    eventually("whoever hangs up leaves", LIMIT, async || tickets(&mut conn, "wait").await.is_empty()).await;
+
+    // At the very moment of the turn, by either way.
+    for n in 0..20 {
+        let name = format!("p{n}");
+        let waiting = waits_for_any(&p1, &name).await;
+        shelf.restock(1);
+        let request = waiting.request().clone();
+        b1.restocked();
+        if n % 2 == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(n / 2)).await;
+            p1.cancel(&player(&name), &request).await.expect("an answer");
+        }
+        drop(waiting);
+        eventually("no live token is left", LIMIT, async || {
+            tickets(&mut conn, "wait").await.is_empty()
+                && !matches!(state(&mut conn, &name).await.as_str(), "PENDING" | "CLAIMED")
+        })
+        .await;
+        shelf.all_home().await;
+        shelf.withdraw();
+    }
+    assert_eq!((b1.promised(), shelf.used()), (0, 0));
+}
+
+// DSP-8: after the end of the wait the request is cancelled like any other.
+#[tokio::test]
+async fn dsp_8_a_cancel_after_the_turn_releases_the_place() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1]).await;
+    let mut alice = waits_for_any(&p1, "alice").await;
+    shelf.restock(1);
+    b1.restocked();
+    let transfer = served(&mut alice).await;
+    let outcome = p1.cancel(&player("alice"), &transfer.request).await.expect("an answer");
+    assert_eq!(outcome, CancelOutcome::Released);
+    shelf.all_home().await;
+}
+
+// QUE-3, QUE-9: the place is kept for who comes back, through whichever proxy.
+#[tokio::test]
+async fn que_3_a_player_who_dropped_takes_the_place_up_again_through_another_proxy() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
+    sees(&p1, &[&b1]).await;
+    sees(&p2, &[&b1]).await;
+    let mut alice = waits_for_any(&p1, "alice").await;
+    let mut bob = waits_for_any(&p1, "bob").await;
+    assert!(p1.away(&player("alice"), alice.request()).await.expect("an answer"));
+    assert_eq!(turned_away(&mut alice).await.reason, Reason::Cancelled);
+    drop(alice);
+    let at = line(&store.url(), LineName::wait()).await;
+    assert!(matches!(at.position(&player("alice")).await.expect("a place"), Place::Away { .. }));
+    let mut back = waits_for_any(&p2, "alice").await;
+    assert_eq!(back.position(), Some(1), "where she stood");
+
+    // And without a word from the first proxy: the player is here now.
+    let mut there = waits_for_any(&p2, "bob").await;
+    assert_eq!(there.position(), Some(2));
+    let lost = turned_away(&mut bob).await;
+    assert_eq!(lost.reason, Reason::Lost, "{lost:?}");
+    drop(bob);
+    // Twice through one proxy: the newer request has the place.
+    let mut again = waits(&p2, Request::new(player("bob"))).await;
+    assert_eq!((again.position(), turned_away(&mut there).await.reason), (Some(2), Reason::Lost));
+    shelf.restock(2);
+    b1.restocked();
+    served(&mut back).await;
+    served(&mut again).await;
+}
