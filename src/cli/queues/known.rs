@@ -76,7 +76,10 @@ impl Hall {
     pub fn line(&self, name: &LineName) -> Result<Line> {
         let options = match (self.config.lines.get(name), Kind::of(name)) {
             (Some(line), _) => line.options(name),
-            (None, Kind::Wait) => LineOptions::wait_line(name.clone()),
+            (None, Kind::Wait) => LineOptions {
+                reconnect_grace_ms: self.config.wait.reconnect_grace_ms,
+                ..LineOptions::wait_line(name.clone())
+            },
             (None, Kind::Login) => LineOptions { configured: !self.has_file, ..LineOptions::new(name.clone()) },
         };
         Line::new(self.store.clone(), self.trust.clone(), self.control.clone(), options)
