@@ -84,7 +84,9 @@ impl<K: ObjectType> Keeper<K> {
         self.len() == 0
     }
 
-    /// Messages held back because their object moves.
+    /// Messages held back because their object moves: from other nodes at most as many as the node takes at once
+    /// ([`MessageOptions::max_concurrent`](crate::message::MessageOptions), the rest is refused as busy), and this node's own
+    /// calls.
     pub fn held_back(&self) -> usize {
         self.inner.slots().values().map(|slot| slot.held_back()).sum()
     }
