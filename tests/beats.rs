@@ -4,6 +4,8 @@
 mod kit;
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kit::raw::{Join, beat};
@@ -13,11 +15,13 @@ use kit::{
 };
 use maitred::Error;
 use maitred::error::StoreRefusal;
+use maitred::ids::LineName;
 use maitred::node::{BeatOutcome, Control, Identity, Lease, LeaseEvent, Membership};
 use maitred::store::{Invocation, boot_ms, scripts};
 use support::fault::{Action, FaultProxy};
 use support::store::TestStore;
 use support::wait::eventually;
+use tokio::task::JoinSet;
 
 // STO-9: a node whose estimate of the store's clock is off signs times that nobody believes.
 #[tokio::test]
@@ -312,4 +316,33 @@ async fn sto_13_a_refusal_of_the_store_is_typed() {
     let error = member.beat(blank(), &Control::default()).await.expect_err("no memory is left");
     assert!(matches!(error, Error::Refused { refusal: StoreRefusal::OutOfMemory, .. }), "{error:?}");
     assert!(error.is_retryable() && error.to_string().contains("maxmemory"), "{error}");
+}
+
+// NOD-1, QUE-11: on opening day thousands of calls are under way at once. A heartbeat behind all of them comes too late, and
+// the node loses its lease with everybody's place; so it passes by those that wait for their turn.
+#[tokio::test]
+async fn nod_1_a_heartbeat_passes_by_thousands_of_calls() {
+    const CALLS: usize = 20_000;
+    let server = TestStore::start();
+    let store = open(&server.url()).await;
+    let mut member = membership(&store, "p1", "proxy", LONG_MS);
+    member.join(blank()).await.unwrap();
+    let (keys, line, left) = (store.keys(), LineName::new("login").unwrap(), Arc::new(AtomicUsize::new(CALLS)));
+    let proxies = role("proxy");
+    let line_keys = [keys.line(&line), keys.tickets(&line), keys.away(&line), keys.gate(&line), keys.roster(&proxies)];
+    let look = Invocation::new(&scripts::QUEUE_POSITION, &line_keys).arg("nobody").arg("1").arg("0").arg("1");
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLS {
+        let (store, left, look) = (store.clone(), Arc::clone(&left), look.clone());
+        calls.spawn(async move {
+            let answered = store.run(&look).await;
+            left.fetch_sub(1, Ordering::SeqCst);
+            assert!(matches!(answered, Ok(_) | Err(Error::Unreachable { .. })), "{answered:?}");
+        });
+    }
+    eventually("calls are under way", LIMIT, async || left.load(Ordering::SeqCst) < CALLS).await;
+    let outcome = member.beat(blank(), &Control::default()).await.unwrap();
+    assert_eq!(outcome, BeatOutcome::Acknowledged { control_changed: false });
+    assert!(left.load(Ordering::SeqCst) > CALLS / 2, "it waited for the others");
+    calls.join_all().await;
 }

@@ -130,7 +130,7 @@ impl Membership {
             let record = self.complete(record.clone(), epoch, self.seq);
             let sent = boot_ms();
             self.unanswered = Some(epoch);
-            let answer = self.store.run(&self.join_call(&record, own, &old_role)).await?;
+            let answer = self.store.run_first(&self.join_call(&record, own, &old_role)).await?;
             match answer.word() {
                 "JOINED" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
@@ -306,7 +306,7 @@ impl Membership {
                 .arg(epoch.0)
                 .arg(self.incarnation.as_str())
                 .arg(keys.node_events());
-        let answer = self.store.run(&call).await?;
+        let answer = self.store.run_first(&call).await?;
         match answer.word() {
             "LEFT" | "FENCED" => Ok(()),
             _ => Err(answer.unexpected()),

@@ -138,11 +138,24 @@ impl Store {
     ///
     /// Not cancel safe in the sense that a script that was sent runs although the future is dropped; repeating the
     /// same invocation is always safe.
+    ///
+    /// Of thousands at once a few hundred are sent and the others wait for their turn, within the same time: behind all of
+    /// them the store's answers would come too late for the last ones, which would then be sent again.
     pub async fn run(&self, invocation: &Invocation) -> Result<Answer> {
+        let deadline = Instant::now() + self.options().operation_timeout;
+        let Ok(_turn) = timeout_at(deadline, self.turns().acquire()).await else {
+            let (during, reason) = (invocation.script.name(), "not sent: too many calls wait for the store".to_owned());
+            return Err(Error::Unreachable { during, reason });
+        };
+        self.run_until(invocation, deadline).await
+    }
+
+    /// Like [`run`](Self::run), ahead of all that wait for their turn: what keeps a node in the fleet.
+    pub async fn run_first(&self, invocation: &Invocation) -> Result<Answer> {
         self.run_until(invocation, Instant::now() + self.options().operation_timeout).await
     }
 
-    /// Like [`run`](Self::run), until `deadline`. At least one attempt is made.
+    /// Like [`run_first`](Self::run_first), until `deadline`. At least one attempt is made.
     pub async fn run_until(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
         let script = invocation.script;
         let mut pauses = retry_pauses();

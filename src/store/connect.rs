@@ -5,6 +5,7 @@ use std::time::Duration;
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime, Timeouts};
 use redis::aio::ConnectionManagerConfig;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::call::MAX_PAUSE;
@@ -22,6 +23,8 @@ use crate::ids::Zone;
 const POOL_SIZE: usize = 4;
 /// Commands that may wait for the shared connection's writer before callers wait.
 const PIPELINE_BUFFER: usize = 1024;
+/// Calls of scripts that are with the store at once: a few times as many as keep it busy over any network.
+const TURNS: usize = 256;
 
 /// Where the store is and how long anything may take.
 #[derive(Debug, Clone)]
@@ -62,6 +65,7 @@ struct Inner {
     shared: Shared,
     pool: Pool,
     link: Arc<Link>,
+    turns: Semaphore,
 }
 
 /// What the server says of itself.
@@ -112,7 +116,8 @@ impl Store {
         };
         let pool =
             Pool::builder(manager).config(pool).runtime(Runtime::Tokio1).build().map_err(|error| unusable(&error))?;
-        let inner = Inner { options, keys: Keys::new(zone), clock: StoreClock::default(), client, shared, pool, link };
+        let (keys, clock, turns) = (Keys::new(zone), StoreClock::default(), Semaphore::new(TURNS));
+        let inner = Inner { options, keys, clock, client, shared, pool, link, turns };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -209,6 +214,10 @@ impl Store {
 
     pub(super) fn shared(&self) -> &Shared {
         &self.inner.shared
+    }
+
+    pub(super) fn turns(&self) -> &Semaphore {
+        &self.inner.turns
     }
 
     pub(super) fn link(&self) -> &Link {
