@@ -29,7 +29,7 @@
 --         NO_LEASE        the caller's row is gone or too old
 --         FENCED <epoch>  the caller's epoch is over
 --         SKEW <now>      the time of the passes is off by more than 5 s
--- Events  admitted <line> <player>...
+-- Events  admitted <line> <player>..., left <line> <player> for an evicted one
 -- Bound   64 players, 16 holders, 16 targets, 16 lanes.
 -- Repeat  a candidate whose pass has the same op was admitted before: its serial is answered, and nothing more is done.
 -- Example EVALSHA <sha> 15 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
@@ -157,7 +157,8 @@ if fixed == 0 then
 end
 local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
 local bucket, refilled_at = tonumber(state[1] or ''), tonumber(state[2] or '')
-if not bucket or not refilled_at or now_us < refilled_at - 1000000 then
+-- In this form also for what is a number to Lua only: a gate of nan would never shut, or never open.
+if not (bucket and bucket >= 0 and refilled_at and refilled_at <= now_us + 1000000) then
   bucket, refilled_at = 0, now_us
 elseif now_us > refilled_at then
   bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
@@ -166,7 +167,38 @@ bucket = math.min(bucket, most)
 
 local waiting = redis.call('ZCARD', line)
 redis.call('ZCARD', away)
-local ahead, queues, heads, at = {}, {}, {}, {}
+-- What no player can be called was written by hand. Nobody is admitted under it, and at the head it would hold up all.
+local function is_name(member)
+  if not string.find(member, '[^%w%p]') then
+    return member ~= '' and #member <= 128
+  end
+  local at, size = 1, #member
+  while at <= size and size <= 128 do
+    local code = string.byte(member, at)
+    local more = code < 128 and 0 or code < 194 and 4 or code < 224 and 1 or code < 240 and 2 or code < 245 and 3 or 4
+    if at + more > size then
+      return false
+    end
+    code = code < 128 and code or code % 2 ^ (6 - more)
+    for i = at + 1, at + more do
+      local byte = string.byte(member, i)
+      if byte < 128 or byte > 191 then
+        return false
+      end
+      code = code * 64 + byte - 128
+    end
+    -- Longer than needed, half of a pair, control characters, blanks.
+    if more > 3 or (more == 2 and code < 2048) or (more == 3 and code < 65536) or code > 1114111
+      or (code >= 55296 and code <= 57343) or code <= 32 or (code >= 127 and code <= 160) or code == 5760
+      or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239 or code == 8287
+      or code == 12288 then
+      return false
+    end
+    at = at + more + 1
+  end
+  return size <= 128
+end
+local ahead, queues, heads, at, junk = {}, {}, {}, {}, {}
 for text in string.gmatch(state[6] or '', '%d+') do
   ahead[#ahead + 1] = tonumber(text)
 end
@@ -180,13 +212,21 @@ for _, candidate in ipairs(candidates) do
 end
 for i = 1, #weights do
   local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)
-  heads[i] = redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT', '0',
-    string.format('%.0f', #queues[i] + 1))
+  heads[i] = {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT',
+    '0', string.format('%.0f', #queues[i] + 1))) do
+    local list = is_name(member) and heads[i] or junk
+    list[#list + 1] = member
+  end
 end
 
 -- The order is decided here, by the lanes' virtual times: a lane that was idle starts where the others are.
-local plan, reason, admitted = {}, 'EMPTY', 0
+local plan, reason, admitted = {}, #junk > 0 and 'MORE' or 'EMPTY', 0
 local serial = tonumber(state[3] or '') or 0
+-- None that a script can have given: after that no number would be a new one.
+if not (serial >= 0 and serial < 9007199254740991) then
+  serial = 0
+end
 while true do
   local best
   for i = 1, #weights do
@@ -283,6 +323,10 @@ for i = 1, targets do
     redis.call('ZREMRANGEBYSCORE', target.held, '-inf', now_text)
   end
 end
+for _, member in ipairs(junk) do
+  redis.call('ZREM', line, member)
+  redis.call('HDEL', tickets, member)
+end
 for _, candidate in ipairs(plan) do
   local player, proxy = candidate.player, proxies[candidate.holder]
   redis.call('ZREM', line, player)
@@ -295,7 +339,9 @@ for _, candidate in ipairs(plan) do
   else
     redis.call('HDEL', tickets, player)
   end
-  if candidate.word == 'ADMITTED' then
+  if candidate.word == 'EVICTED' then
+    redis.call('PUBLISH', ARGV[13], 'left ' .. name .. ' ' .. player)
+  elseif candidate.word == 'ADMITTED' then
     local server, link = room[candidate.server], room[candidate.link]
     told[#told + 1] = player
     redis.call('DEL', candidate.pass)
@@ -314,7 +360,8 @@ for _, candidate in ipairs(plan) do
 end
 for i = 1, targets do
   local target = room[i]
-  if target.used then
+  -- Promises of another line may last longer than this one's.
+  if target.used and redis.call('PTTL', target.held) < arrive_ms then
     redis.call('PEXPIRE', target.held, ARGV[10])
   end
 end
@@ -324,13 +371,13 @@ for i = 1, holders do
     redis.call('SREM', vias, proxy.name)
   end
 end
-if #plan > 0 and redis.call('EXISTS', tickets) == 0 then
+if #plan + #junk > 0 and redis.call('EXISTS', tickets) == 0 then
   redis.call('SREM', lines, name)
 end
 if admitted > 0 then
   redis.call('PUBLISH', ARGV[13], table.concat(told, ' '))
 end
-local answer = { 'ROUND', reason, next_ms, string.format('%.0f', rate), string.format('%.0f', waiting - #plan) }
+local answer = { 'ROUND', reason, next_ms, string.format('%.0f', rate), string.format('%.0f', waiting - #plan - #junk) }
 for i = 1, targets do
   answer[#answer + 1] = string.format('%.0f', room[i].places)
 end

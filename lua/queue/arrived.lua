@@ -38,15 +38,21 @@ end
 local waits = not standing[6]
 local on_server = waits and ARGV[3] ~= '' and redis.call('ZSCORE', server_held, player)
 local on_link = waits and ARGV[4] ~= '' and redis.call('ZSCORE', link_held, player)
+-- Promises of another line may last longer than this one's.
+local function outlive(key)
+  if redis.call('PTTL', key) < arrive_ms then
+    redis.call('PEXPIRE', key, ARGV[5])
+  end
+end
 
 redis.call('HSET', pass, 'arrived_at', string.format('%.0f', now))
 local place_goes = string.format('%.0f', now + arrive_ms)
 if on_server then
   redis.call('ZADD', server_held, place_goes, player)
-  redis.call('PEXPIRE', server_held, ARGV[5])
+  outlive(server_held)
 end
 if on_link then
   redis.call('ZADD', link_held, place_goes, player)
-  redis.call('PEXPIRE', link_held, ARGV[5])
+  outlive(link_held)
 end
 return { 'ARRIVED' }

@@ -98,6 +98,13 @@ local function free(node_key, held_key, due_key, epoch)
   return cap == 0 and 1000000 or cap - (tonumber(row[6] or '') or 0) - promised
 end
 
+-- Promises of another line may last longer than this one's.
+local function outlive(key)
+  if redis.call('PTTL', key) < arrive_ms then
+    redis.call('PEXPIRE', key, ARGV[25])
+  end
+end
+
 local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
   'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op')
 local unspent = standing[1] and not standing[10] and now < (tonumber(standing[4] or '') or 0)
@@ -157,32 +164,39 @@ if fixed == 0 then
 end
 local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
 local bucket, refilled_at = tonumber(state[1] or ''), tonumber(state[2] or '')
-if not bucket or not refilled_at or now_us < refilled_at - 1000000 then
+-- In this form also for what is a number to Lua only: a gate of nan would never shut, or never open.
+if not (bucket and bucket >= 0 and refilled_at and refilled_at <= now_us + 1000000) then
   bucket, refilled_at = 0, now_us
 elseif now_us > refilled_at then
   bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
 end
 bucket = math.min(bucket, most)
+-- A last number that no script can have given would be the end of all entering.
+local function given(text, limit)
+  local number = tonumber(text or '')
+  return number and number >= 0 and number < limit and number or 0
+end
+local last_seq, last_serial = given(state[3], lane_size - 1), given(state[4], 9007199254740991)
 
 local waiting = redis.call('ZCARD', line)
 -- One that was never given could be given again.
-local restored = not seq and kept > 0 and kept <= math.max(tonumber(state[3] or '') or 0, now)
+local restored = not seq and kept > 0 and kept <= math.max(last_seq, now)
 if restored then
   seq = kept
 end
 local fresh = not seq
 if fresh then
-  seq = math.max((tonumber(state[3] or '') or 0) + 1, now)
+  seq = math.max(last_seq + 1, now)
 end
 local seq_text, lane_text = string.format('%.0f', seq), string.format('%.0f', lane)
 local offered = server ~= '' or link ~= ''
 if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' and bucket >= 1000000
   and (server == '' or free(server_node, server_held, server_due, ARGV[19]) >= 1)
   and (link == '' or free(link_node, link_held, link_due, ARGV[21]) >= 1) then
-  local serial = string.format('%.0f', math.max((tonumber(state[4] or '') or 0) + 1, now_us))
+  local serial = string.format('%.0f', math.max(last_serial + 1, now_us))
   local place_goes = string.format('%.0f', now + arrive_ms)
   redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket - 1000000), 'refilled_at',
-    string.format('%.0f', refilled_at), 'seq', string.format('%.0f', math.max(tonumber(state[3] or '') or 0, seq)),
+    string.format('%.0f', refilled_at), 'seq', string.format('%.0f', math.max(last_seq, seq)),
     'serial', serial)
   redis.call('DEL', pass)
   redis.call('HSET', pass, 'serial', serial, 'server', server, 'link', link, 'seq', seq_text, 'lane', lane_text,
@@ -192,12 +206,12 @@ if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' an
   if server ~= '' then
     redis.call('ZREMRANGEBYSCORE', server_held, '-inf', now_text)
     redis.call('ZADD', server_held, place_goes, player)
-    redis.call('PEXPIRE', server_held, ARGV[25])
+    outlive(server_held)
   end
   if link ~= '' then
     redis.call('ZREMRANGEBYSCORE', link_held, '-inf', now_text)
     redis.call('ZADD', link_held, place_goes, player)
-    redis.call('PEXPIRE', link_held, ARGV[25])
+    outlive(link_held)
   end
   redis.call('PUBLISH', ARGV[26], 'admitted ' .. name .. ' ' .. player)
   return { 'ADMITTED', serial, seq_text }
@@ -247,7 +261,7 @@ if waiting == 0 then
   redis.call('HSET', gate, 'busy', busy, 'recent', '')
 end
 if fresh or restored then
-  redis.call('HSET', gate, 'seq', string.format('%.0f', math.max(tonumber(state[3] or '') or 0, seq)))
+  redis.call('HSET', gate, 'seq', string.format('%.0f', math.max(last_seq, seq)))
 end
 if given_back then
   redis.call('HSET', pass, 'failed_op', session)

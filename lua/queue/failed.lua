@@ -14,11 +14,11 @@
 -- ARGV 1 line, 2 player, 3 lane (as signed), 4 proxy, 5 proxy_epoch, 6 session, 7 joined_at (store ms), 8 v, 9 sig,
 --      10 attributes, 11 serial of the pass, 12 graceMs (above 0: the player is gone, the place is kept for that long;
 --      0: the player is here), 13 server of the pass (empty for none), 14 its link (empty for none), 15 most failures,
---      16 channel
+--      16 channel, 17 visit that the pass was given to (empty: whichever)
 -- Answers BACK <seq> <lane>         first of those behind that place
 --         AWAY <seq> <lane>         the place is kept for graceMs
 --         OUT                       that was one failure too many
---         LATE                      another pass or ticket stands, or none
+--         LATE                      another pass or ticket stands, or none, or another visit has taken the pass over
 --         LANDED                    the pass was redeemed
 --         LANE <lane>               the place is in that lane: sign it and ask again
 --         NEED <server> <link>      the held: keys of these have to be passed
@@ -32,8 +32,9 @@
 --         maitred:{eu}:vias:login maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:p1
 --         maitred:{eu}:pass:login:alice maitred:{eu}:held:b1 maitred:{eu}:away:login maitred:{eu}:gate:login login alice 0
 --         p1 1796000000000 s2 1796000001000 1 5ebd00f2.xxx "" 1796000000000000 0 b1 "" 3 maitred:{eu}:events:line
-if #KEYS ~= 11 or #ARGV ~= 16 then
-  return redis.error_reply('ARITY queue/failed takes 11 keys and 16 arguments')
+--         s1
+if #KEYS ~= 11 or #ARGV ~= 17 then
+  return redis.error_reply('ARITY queue/failed takes 11 keys and 17 arguments')
 end
 local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, pass, server_held, link_held, gate = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -48,7 +49,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local now_text = string.format('%.0f', now)
 local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'seq', 'lane', 'redeemed_at', 'void', 'fails',
-  'failed_op')
+  'failed_op', 'session')
 local seq, place_lane = standing[4] or '0', standing[5] or '0'
 local same = standing[1] and standing[1] == ARGV[11]
 if same and standing[9] == session then
@@ -71,6 +72,10 @@ if not same or standing[9] or redis.call('HGET', tickets, player) then
 end
 if standing[6] then
   return { 'LANDED' }
+end
+-- The player came back over another connection, was answered with the same pass, and may be on the way with it.
+if ARGV[17] ~= '' and standing[10] and standing[10] ~= ARGV[17] then
+  return { 'LATE' }
 end
 if math.abs(joined_at - now) > 5000 then
   return { 'SKEW', now_text }

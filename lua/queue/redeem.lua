@@ -86,15 +86,21 @@ if not (on_server and on_link) then
   redis.call('HSET', pass, 'void', '1')
   return { 'PLACE_GONE' }
 end
+-- Promises of another line may last longer than this one's.
+local function outlive(key)
+  if redis.call('PTTL', key) < arrive_ms then
+    redis.call('PEXPIRE', key, ARGV[9])
+  end
+end
 
 local place_goes = string.format('%.0f', now + arrive_ms)
 redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op)
 if server ~= '' then
   redis.call('ZADD', server_held, place_goes, player)
-  redis.call('PEXPIRE', server_held, ARGV[9])
+  outlive(server_held)
 end
 if link ~= '' then
   redis.call('ZADD', link_held, place_goes, player)
-  redis.call('PEXPIRE', link_held, ARGV[9])
+  outlive(link_held)
 end
 return { 'REDEEMED', place_goes }

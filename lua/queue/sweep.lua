@@ -9,8 +9,8 @@
 --      7 via:<line>:<holder>    set, players whose ticket that holder holds (KEYS 6 of no use where there is none)
 --      8 node:<proxy>           hash, the holder's row (KEYS 3 where there is none)
 -- ARGV 1 line, 2 holder (<proxy>:<epoch>, empty for none), 3 graceMs, 4 channel, 5 keep (1: the gate of a configured line
---      stays; 0: it goes with the last ticket), 6 empty (1: every player of the list is put out), 7 players (0 to 256, blanks
---      between)
+--      stays; 0: it goes with the last ticket), 6 empty (1: every player of the list is put out), 7 players (0 to 256
+--      netstrings)
 -- Answers SWEPT <holder> <word>...  holder: ALIVE or DEAD; a word a player: OUT, AWAY, HEALED (an index entry was put
 --                                   right), KEPT
 -- Events  left <line> <player>
@@ -18,7 +18,7 @@
 -- Repeat  what was swept is in order and is answered KEPT or HEALED.
 -- Example EVALSHA <sha> 8 maitred:{eu}:lines maitred:{eu}:line:login maitred:{eu}:tickets:login maitred:{eu}:away:login
 --         maitred:{eu}:gate:login maitred:{eu}:vias:login maitred:{eu}:via:login:p1:1796000000000 maitred:{eu}:node:p1 login
---         p1:1796000000000 30000 maitred:{eu}:events:line 1 0 "alice bob"
+--         p1:1796000000000 30000 maitred:{eu}:events:line 1 0 5:alice,3:bob,
 if #KEYS ~= 8 or #ARGV ~= 7 then
   return redis.error_reply('ARITY queue/sweep takes 8 keys and 7 arguments')
 end
@@ -26,8 +26,15 @@ local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local vias, via, node = KEYS[6], KEYS[7], KEYS[8]
 local name, holder, grace_ms, keep, empty = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5] == '1', ARGV[6] == '1'
 local players = {}
-for player in string.gmatch(ARGV[7], '[^ ]+') do
-  players[#players + 1] = player
+local at = 1
+while at <= #ARGV[7] do
+  local length = string.match(ARGV[7], '^(%d+):', at)
+  if not length then
+    break
+  end
+  local from = at + #length + 1
+  at = from + tonumber(length) + 1
+  players[#players + 1] = string.sub(ARGV[7], from, at - 2)
 end
 if not grace_ms or #players > 256 then
   return redis.error_reply('ARGUMENT queue/sweep: graceMs is a whole number, and players are at most 256')
@@ -43,6 +50,37 @@ if holder ~= '' then
   alive = row[1] == string.match(holder, ':(%d+)$') and now - beat_at <= lease_ms and beat_at - now <= lease_ms
   redis.call('SCARD', via)
 end
+-- What no player can be called was written by hand.
+local function is_name(member)
+  if not string.find(member, '[^%w%p]') then
+    return member ~= '' and #member <= 128
+  end
+  local at, size = 1, #member
+  while at <= size and size <= 128 do
+    local code = string.byte(member, at)
+    local more = code < 128 and 0 or code < 194 and 4 or code < 224 and 1 or code < 240 and 2 or code < 245 and 3 or 4
+    if at + more > size then
+      return false
+    end
+    code = code < 128 and code or code % 2 ^ (6 - more)
+    for i = at + 1, at + more do
+      local byte = string.byte(member, i)
+      if byte < 128 or byte > 191 then
+        return false
+      end
+      code = code * 64 + byte - 128
+    end
+    -- Longer than needed, half of a pair, control characters, blanks.
+    if more > 3 or (more == 2 and code < 2048) or (more == 3 and code < 65536) or code > 1114111
+      or (code >= 55296 and code <= 57343) or code <= 32 or (code >= 127 and code <= 160) or code == 5760
+      or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239 or code == 8287
+      or code == 12288 then
+      return false
+    end
+    at = at + more + 1
+  end
+  return size <= 128
+end
 local plan = {}
 for i, player in ipairs(players) do
   local ticket, score = redis.call('HGET', tickets, player), redis.call('ZSCORE', line, player)
@@ -52,6 +90,8 @@ for i, player in ipairs(players) do
   local held_by = by and by .. ':' .. epoch
   if not ticket then
     step.word, step.no_line, step.no_away = 'HEALED', true, true
+  elseif not is_name(player) then
+    step.word, step.no_line, step.no_away, step.no_ticket, step.is_junk = 'HEALED', true, true, true, true
   elseif empty or (goes_at and not score and tonumber(goes_at) <= now) then
     step.word, step.no_line, step.no_away, step.no_ticket = 'OUT', true, true, true
   elseif score and holder ~= '' and held_by == holder and not alive then
@@ -83,7 +123,9 @@ for _, step in ipairs(plan) do
   end
   if step.no_ticket then
     redis.call('HDEL', tickets, step.player)
-    redis.call('PUBLISH', ARGV[4], 'left ' .. name .. ' ' .. step.player)
+    if not step.is_junk then
+      redis.call('PUBLISH', ARGV[4], 'left ' .. name .. ' ' .. step.player)
+    end
   end
   if step.add_via then
     redis.call('SADD', via, step.player)

@@ -88,14 +88,19 @@ if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
 end
 
 local place_goes = string.format('%.0f', now + arrive_ms)
+local lasts = 0
 if arrive_ms > 0 then
   redis.call('ZCARD', held)
+  lasts = redis.call('PTTL', held)
 end
 redis.call('ZREM', due, player)
 if arrive_ms > 0 then
   -- The place goes from one set that counts it to the other.
   redis.call('ZADD', held, place_goes, player)
-  redis.call('PEXPIRE', held, ARGV[7])
+  -- Promises of a login line may last longer.
+  if lasts < arrive_ms then
+    redis.call('PEXPIRE', held, ARGV[7])
+  end
 end
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
 redis.call('PEXPIRE', token, audit_ms)

@@ -13,7 +13,7 @@ use crate::token::{Book, ReapOptions, ReapReport, reap_servers};
 
 use super::Failure;
 use super::context::Context;
-use super::queues::Hall;
+use super::queues::{Hall, is_of_one_line};
 use super::span::{self, Stop};
 use super::view::{self, Grid, Tone};
 
@@ -190,17 +190,25 @@ impl Sweep {
 
     async fn sweep_lines(&self, walk: bool, report: &mut Report) -> Result<()> {
         let listed = lines(&self.hall.store).await?;
+        let mut failure = None;
         let mut names: BTreeSet<String> = listed.iter().map(ToString::to_string).collect();
         for kind in LINE_KEYS {
             names.extend(self.names(walk, kind, Vec::new()).await?.all);
         }
         for name in names.iter().filter_map(|name| LineName::new(name).ok()) {
             let line = self.hall.line(&name)?;
-            let swept = if self.tokens.dry_run { line.sweep_preview().await? } else { line.sweep().await? };
-            report.lines.swept.add(swept);
+            let swept = if self.tokens.dry_run { line.sweep_preview().await } else { line.sweep().await };
             report.lines.lines += 1;
+            match swept {
+                Ok(swept) => report.lines.swept.add(swept),
+                // What stands in the way of one line does not in that of the others.
+                Err(error) if is_of_one_line(&error) => {
+                    failure = failure.or(Some(error));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// `listed`, and with `walk` the names behind `kind` that have a key. What is no name of ours was written by hand.

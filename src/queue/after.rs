@@ -19,7 +19,7 @@ pub enum Failed {
     Away,
     /// That was one failure too many: out of the line.
     Out,
-    /// A newer pass or ticket stands, or none: nothing was done.
+    /// A newer pass or ticket stands, or none, or a later visit has taken the pass over: nothing was done.
     Late,
     /// The pass was redeemed: the player is there.
     Landed,
@@ -74,7 +74,8 @@ impl Line {
                 .arg(text(server.as_ref()))
                 .arg(text(link.as_ref()))
                 .arg(options.max_failures)
-                .arg(keys.line_events());
+                .arg(keys.line_events())
+                .arg(admission.session.as_str());
             let answer = self.store.run(&call).await?;
             self.count("failed", &answer);
             match answer.word() {

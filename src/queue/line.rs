@@ -168,9 +168,14 @@ impl Line {
                 "ADMITTED" => {
                     metrics::counter!("maitred_admissions_total", "line" => self.options.name.to_string()).increment(1);
                     pass.serial = answer.number(0)?;
-                    return Ok(Entered::Admitted(Admission { pass, seq: answer.number(1)?, lane }));
+                    return Ok(Entered::Admitted(Admission {
+                        pass,
+                        seq: answer.number(1)?,
+                        lane,
+                        session: session.clone(),
+                    }));
                 }
-                "PASS" => return self.standing_pass(player, &answer).map(Entered::Admitted),
+                "PASS" => return self.standing_pass(player, session, &answer).map(Entered::Admitted),
                 "WAITING" => {
                     let place = self.place(&answer)?;
                     return Ok(Entered::Waiting(Waiting {
@@ -269,12 +274,12 @@ impl Line {
     }
 
     /// `PASS serial server link expires_at op v sig seq lane`, verified.
-    fn standing_pass(&self, player: &Player, answer: &Answer) -> Result<Admission> {
+    fn standing_pass(&self, player: &Player, session: &SessionId, answer: &Answer) -> Result<Admission> {
         const NAMES: [&str; 9] = ["serial", "server", "link", "expires_at", "op", "v", "sig", "seq", "lane"];
         let row: Row = NAMES.iter().copied().zip(answer.values().iter().map(String::as_str)).collect();
         let row = PassRow::from_row(&self.trust, &self.options.name, player, &row)?;
         let row = row.ok_or_else(|| answer.unexpected())?;
-        Ok(Admission { pass: row.pass, seq: row.seq, lane: row.lane })
+        Ok(Admission { pass: row.pass, seq: row.seq, lane: row.lane, session: session.clone() })
     }
 
     /// Sequence, lane, position and estimate out of `WAITING seq lane rank …`.

@@ -19,6 +19,8 @@ pub struct Admission {
     pub seq: u64,
     /// The lane.
     pub lane: u16,
+    /// The visit that was let in.
+    pub session: SessionId,
 }
 
 /// A player waits.

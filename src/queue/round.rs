@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
-use crate::ids::{NodeId, OperationId, Player, Role};
+use crate::ids::{NodeId, OperationId, Player, Role, SessionId};
 use crate::node::{KILL, Snapshot, kill_name};
 use crate::store::{Answer, Invocation, scripts};
 use crate::token::Claimant;
@@ -39,7 +39,8 @@ struct Head {
     text: String,
     verdict: &'static str,
     holder: Option<Holder>,
-    signed_lane: Option<u16>,
+    /// Lane and visit, as they are signed.
+    signed: Option<(u16, SessionId)>,
 }
 
 impl Admitter {
@@ -181,7 +182,7 @@ impl Admitter {
             heads.push(Head {
                 lane,
                 holder: Ticket::holder_of(text),
-                signed_lane: ticket.map(|ticket| ticket.lane),
+                signed: ticket.map(|ticket| (ticket.lane, ticket.session)),
                 player,
                 text: text.clone(),
                 verdict,
@@ -326,7 +327,9 @@ impl Admitter {
                     let mut pass = pass.clone();
                     pass.serial = serial.parse().map_err(|_| strange())?;
                     let seq = seq.parse().map_err(|_| strange())?;
-                    round.admitted.push(Admission { pass, seq, lane: head.signed_lane.unwrap_or(0) });
+                    // Only a ticket that verified is admitted.
+                    let (lane, session) = head.signed.clone().ok_or_else(strange)?;
+                    round.admitted.push(Admission { pass, seq, lane, session });
                 }
                 _ if word == "AWAY" => round.away.push(head.player.clone()),
                 _ if word == "EVICTED" => round.evicted.push(head.player.clone()),

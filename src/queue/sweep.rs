@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::envelope::push_netstring;
 use crate::error::Result;
 use crate::ids::{LineName, NodeId, Player};
 use crate::node::roster::score_ms;
@@ -15,6 +16,8 @@ use super::ticket::{Holder, Ticket};
 
 /// Players in one call.
 const BATCH: usize = 256;
+/// Tickets that are in memory at a time where all of them are walked.
+const WALK_STEP: usize = 4_096;
 /// Most players of a line that one sweep looks at for a reason: dead proxies and ended graces.
 const SWEEP_MAX: usize = 100_000;
 
@@ -70,7 +73,7 @@ impl Line {
             report.add(self.heal().await?);
         } else if tickets == 0 {
             // The gate of a line that nobody configured goes with its last ticket.
-            report.add(self.sweep_players(None, &[], false).await?);
+            report.add(self.sweep_players(None, &[""; 0], false).await?);
         }
         Ok(report)
     }
@@ -107,7 +110,6 @@ impl Line {
             .map(|(player, _)| player)
             .chain(waiting.iter().chain(away.keys()).map(String::as_str))
             .chain(holders_of.keys().copied())
-            .filter(|player| Player::new(player).is_ok())
             .collect();
         let mut report = SweepReport::default();
         for player in players {
@@ -115,7 +117,7 @@ impl Line {
             let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
             let listed_by = holders_of.get(player).into_iter().flatten();
             let is_astray = listed_by.into_iter().any(|by| Some(*by) != holder.as_ref());
-            if tickets.get(player).is_none() {
+            if tickets.get(player).is_none() || Player::new(player).is_err() {
                 report.healed += 1;
             } else if !waits && goes_at.is_some_and(|at| at <= now) {
                 report.out += 1;
@@ -135,18 +137,21 @@ impl Line {
             let players = self.held_by(&holder).await?;
             report.add(self.sweep_players(Some(&holder), &players, false).await?);
         }
-        for (holder, players) in self.by_holder().await? {
-            report.add(self.sweep_players(holder.as_ref(), &players, false).await?);
-        }
+        report.add(self.walk_tickets(false).await?);
+        report.add(self.walk_indexes().await?);
         Ok(report)
     }
 
-    /// Puts everybody out. Those who were admitted stay admitted. Runs `queue/sweep`.
+    /// The same for some entries of the index of those who wait through `holder`. Runs `queue/sweep`.
+    pub async fn heal_held(&self, holder: &Holder, players: &[Player]) -> Result<SweepReport> {
+        let names: Vec<&str> = players.iter().map(Player::as_str).collect();
+        self.sweep_players(Some(holder), &names, false).await
+    }
+
+    /// Puts everybody out. Those who were admitted stay admitted; who enters meanwhile may stay. Runs `queue/sweep`.
     pub async fn clear(&self) -> Result<SweepReport> {
-        let mut report = SweepReport::default();
-        for (holder, players) in self.by_holder().await? {
-            report.add(self.sweep_players(holder.as_ref(), &players, true).await?);
-        }
+        let mut report = self.walk_tickets(true).await?;
+        report.add(self.walk_indexes().await?);
         Ok(report)
     }
 
@@ -182,27 +187,65 @@ impl Line {
         self.store.sizes(keys.tickets(name), keys.line(name), keys.away(name)).await
     }
 
-    /// Everybody of whom any index of the line knows, by the holder of the ticket.
-    async fn by_holder(&self) -> Result<BTreeMap<Option<Holder>, Vec<String>>> {
-        let (keys, name) = (self.store.keys(), &self.options.name);
-        let mut groups: BTreeMap<Option<Holder>, Vec<String>> = BTreeMap::new();
-        let tickets = self.store.scan_row(keys.tickets(name)).await?;
-        for (player, text) in tickets.fields() {
-            groups.entry(Ticket::holder_of(text)).or_default().push(player.to_owned());
+    /// Sweeps all tickets, those of one holder together, some thousands at a time: a line may be larger than one wants to
+    /// hold in memory.
+    async fn walk_tickets(&self, empty: bool) -> Result<SweepReport> {
+        let key = self.store.keys().tickets(&self.options.name);
+        let (mut report, mut cursor) = (SweepReport::default(), 0);
+        loop {
+            let mut groups: BTreeMap<Option<Holder>, Vec<Vec<u8>>> = BTreeMap::new();
+            let mut read = 0;
+            while read < WALK_STEP {
+                let page;
+                (cursor, page) = self.store.row_page(key, cursor).await?;
+                read += page.len();
+                for (player, text) in page {
+                    groups.entry(Ticket::holder_of(&String::from_utf8_lossy(&text))).or_default().push(player);
+                }
+                if cursor == 0 {
+                    break;
+                }
+            }
+            for (holder, players) in groups {
+                report.add(self.sweep_players(holder.as_ref(), &players, empty).await?);
+            }
+            if cursor == 0 {
+                return Ok(report);
+            }
         }
-        for index in [keys.line(name), keys.away(name)] {
-            let orphans = self.store.scores(index).await?.into_iter().map(|(player, _)| player);
-            groups.entry(None).or_default().extend(orphans.filter(|player| tickets.get(player).is_none()));
-        }
-        Ok(groups)
     }
 
-    async fn sweep_players(&self, holder: Option<&Holder>, players: &[String], empty: bool) -> Result<SweepReport> {
+    /// Sweeps what has no ticket out of those who wait and those who are away.
+    async fn walk_indexes(&self) -> Result<SweepReport> {
+        let (keys, name) = (self.store.keys(), &self.options.name);
         let mut report = SweepReport::default();
-        // What is no player was written by hand; it stays where it is, and nobody is sent anywhere under it.
-        let players: Vec<&str> =
-            players.iter().map(String::as_str).filter(|player| Player::new(player).is_ok()).collect();
-        let batches: Vec<&[&str]> = if players.is_empty() { vec![&[]] } else { players.chunks(BATCH).collect() };
+        for index in [keys.line(name), keys.away(name)] {
+            let mut from = None;
+            loop {
+                let (next, page) = self.store.scores_page(index, from).await?;
+                let swept = self.sweep_players(None, &page, false).await?;
+                report.add(swept);
+                // What went moved the others up: the same step again.
+                if swept == SweepReport::default() {
+                    match next {
+                        Some(_) => from = next,
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What is no player's name is put out of every index.
+    async fn sweep_players(
+        &self,
+        holder: Option<&Holder>,
+        players: &[impl AsRef<[u8]>],
+        empty: bool,
+    ) -> Result<SweepReport> {
+        let mut report = SweepReport::default();
+        let batches: Vec<_> = if players.is_empty() { vec![players] } else { players.chunks(BATCH).collect() };
         let (keys, name) = (self.store.keys(), &self.options.name);
         let via = holder.map(|holder| holder.via(name));
         let nothing: Key<'_> = keys.vias(name);
@@ -225,8 +268,10 @@ impl Line {
             .arg(self.options.reconnect_grace_ms)
             .arg(keys.line_events())
             .arg(if self.options.configured { "1" } else { "0" })
-            .arg(if empty { "1" } else { "0" })
-            .arg(&batch.join(" "));
+            .arg(if empty { "1" } else { "0" });
+            let mut list = Vec::new();
+            batch.iter().for_each(|player| push_netstring(&mut list, player.as_ref()));
+            let call = call.arg(&list);
             let answer = self.store.run(&call).await?;
             for word in answer.values().iter().skip(1) {
                 match word.as_str() {

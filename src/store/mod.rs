@@ -23,6 +23,7 @@ pub mod scripts;
 mod shared;
 mod trust;
 mod url;
+mod walk;
 
 pub use call::{Answer, Invocation};
 pub use clock::{StoreClock, boot_ms};
@@ -35,3 +36,4 @@ pub use read::Row;
 pub use scripts::Script;
 pub use trust::Trust;
 pub use url::StoreUrl;
+pub use walk::ScoreCursor;

@@ -192,37 +192,6 @@ impl Store {
         Ok(members)
     }
 
-    /// The fields of a large hash (`HSCAN` on a pooled connection).
-    pub async fn scan_row(&self, key: Key<'_>) -> Result<Row> {
-        self.scan_row_part(key, usize::MAX).await
-    }
-
-    /// Like [`scan_row`](Self::scan_row), but it stops at about `most` fields: a page more at the most, in no order.
-    pub async fn scan_row_part(&self, key: Key<'_>, most: usize) -> Result<Row> {
-        let during = "reading a hash";
-        let mut connection = self.pooled(during).await?;
-        let mut fields = HashMap::new();
-        let mut cursor: u64 = 0;
-        loop {
-            let (next, page): (u64, Vec<String>) = redis::cmd("HSCAN")
-                .arg(key)
-                .arg(cursor)
-                .arg("COUNT")
-                .arg(BATCH)
-                .query_async(&mut connection)
-                .await
-                .map_err(|error| fault::typed(during, &error))?;
-            let mut page = page.into_iter();
-            while let (Some(name), Some(value)) = (page.next(), page.next()) {
-                fields.insert(name, value);
-            }
-            cursor = next;
-            if cursor == 0 || fields.len() >= most {
-                return Ok(Row { fields });
-            }
-        }
-    }
-
     /// How many a hash and two sorted sets hold, in one pipeline.
     pub async fn sizes(&self, hash: Key<'_>, first: Key<'_>, second: Key<'_>) -> Result<(u64, u64, u64)> {
         let during = "counting";

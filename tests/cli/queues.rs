@@ -305,3 +305,25 @@ async fn que_3_reap_looks_after_lines() {
     assert_eq!(keys, ["maitred:{eu}:gate:login"], "the gate of a line that the config does not know goes");
     assert_eq!(lines(&scene.json(&["reap"])), json!({"lines": 1, "away": 0, "out": 0, "healed": 0}));
 }
+
+// QUE-12: on the worst night one broken key must not hide all other lines, and a line that somebody paused by a wrong
+// config must be found again.
+#[tokio::test]
+async fn que_12_an_odd_line_hides_no_other_and_a_paused_one_is_always_listed() {
+    let (scene, p1) = scene().await;
+    crowd(&scene, &p1).await;
+    scene.by_hand(&["SET", "maitred:{eu}:gate:vip", "x"]).await;
+    scene.by_hand(&["SADD", "maitred:{eu}:lines", "odd"]).await;
+    scene.by_hand(&["SET", "maitred:{eu}:away:odd", "x"]).await;
+    scene.by_hand(&["HSET", "maitred:{eu}:gate:forgotten", "paused", "1", "paused_at", "1"]).await;
+    let told = scene.json(&["queues"]);
+    let names: Vec<&Value> = told["lines"].as_array().expect("a list").iter().map(|line| &line["line"]).collect();
+    assert_eq!(names, ["forgotten", "login"]);
+    assert_eq!(of(&told, "login")["waiting"], 4);
+    assert_eq!(told["not_believed"]["count"], 2, "{told}");
+    scene.run(&["doctor"]).code(1).shows(&["vip cannot be read", "odd cannot be read", "paused: forgotten", "4 wait"]);
+    scene.by_hand(&["ZADD", "maitred:{eu}:line:login", "1", "ghost"]).await;
+    scene.run(&["reap"]).code(1).complains(&["WRONGTYPE"]);
+    let line = scene.json(&["queue", "login"]);
+    assert_eq!(line["waiting"], 4, "the others are swept all the same: {line}");
+}

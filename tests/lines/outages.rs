@@ -1,11 +1,14 @@
 //! Cuts, lost replies, a wiped store: nobody is forgotten.
 
-use maitred::agent::Update;
+use maitred::agent::config::LineConfig;
+use maitred::agent::{Entering, Entry, OutReason, Update};
+use maitred::node::{CONFIG, Control};
+use redis::AsyncCommands;
 
-use crate::agents_common::{LIMIT, player};
+use crate::agents_common::{LIMIT, key, operator, player};
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::wait::eventually;
-use crate::world::{World, admitted, end, login, sees_accepting, waits};
+use crate::world::{World, admitted, end, entry, line, login, sees_accepting, waits};
 
 // QUE-14: the event of the admission was published while its proxy was cut off.
 #[tokio::test]
@@ -97,4 +100,45 @@ async fn que_3_a_leave_during_an_outage_is_said_when_the_store_is_back() {
         line.ticket_of(&player("alice")).await.is_ok_and(|ticket| ticket.is_none())
     })
     .await;
+}
+
+// R-22: a ticket that cannot be read is put out at the head. Nobody can read there whose it was, and the event may be lost.
+#[tokio::test]
+async fn r_22_who_was_put_out_for_an_unreadable_ticket_hears_it_and_nothing_stays() {
+    let world = World::new();
+    let server = world.server("b1", 10).await;
+    server.accepts(false);
+    let proxy = world.proxy("p1").await;
+    sees_accepting(&proxy, &server, false).await;
+    let (mut alice, mut bob, mut carol) =
+        (waits(&proxy, "alice").await, waits(&proxy, "bob").await, waits(&proxy, "carol").await);
+    let mut conn = world.conn().await;
+    let _: () = conn.hset(key("tickets:login"), "alice", "not a ticket").await.expect("HSET");
+    // As if the event of it had been lost.
+    let _: () = conn.hdel(key("tickets:login"), "bob").await.expect("HDEL");
+    let _: () = conn.zrem(key("line:login"), "bob").await.expect("ZREM");
+    server.accepts(true);
+    admitted(&mut carol).await;
+    for visit in [&mut alice, &mut bob] {
+        assert_eq!(end(visit).await, Some(Update::Out { why: OutReason::Gone }), "{}", visit.player());
+    }
+    eventually("nobody is listed any more", LIMIT, async || !world.exists("vias:login").await).await;
+}
+
+// QUE-10: whoever stands in a lane that was taken away is served with the last one; also where the place has to be
+// given anew.
+#[tokio::test]
+async fn que_10_r_23_players_of_a_lane_that_was_taken_away_have_a_place_again_after_a_wipe() {
+    let world = World::with(LineConfig { lanes: vec![1, 1], ..line() });
+    let proxy = world.proxy("p1").await;
+    let entry = Entry { lane: 1, ..entry("alice") };
+    let Entering::Waiting(mut alice) = proxy.enter(entry).await.expect("the store") else { panic!("she is in") };
+    let (store, trust) = operator(&world.store).await;
+    let push = r#"{"lines":{"login":{"lanes":[1]}}}"#;
+    Control::default().put(&store, &trust, CONFIG, push, "ops").await.expect("the store");
+    eventually("the push is in force", LIMIT, async || proxy.agent().config_version().borrow().is_some()).await;
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut world.conn().await).await.expect("FLUSHALL");
+    world.has_waiting(1).await;
+    let _server = world.server("b1", 10).await;
+    admitted(&mut alice).await;
 }

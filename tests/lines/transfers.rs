@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use maitred::agent::config::LineConfig;
-use maitred::agent::{Entering, Failure};
-use maitred::queue::PassRefusal;
+use maitred::agent::{Departure, Entering, Failure};
+use maitred::queue::{Left, PassRefusal};
 
 use crate::agents_common::{LIMIT, player};
 use crate::support::wait::eventually;
@@ -84,4 +84,28 @@ async fn que_15_the_place_of_who_never_comes_is_used_again_and_a_late_pass_count
     assert!(tokio::time::timeout(Duration::from_millis(400), admitted(&mut alice)).await.is_err(), "it is full");
     server.players.store(0, std::sync::atomic::Ordering::Relaxed);
     admitted(&mut alice).await;
+}
+
+// a proxy often learns of a broken connection long after the player came back through another one.
+#[tokio::test]
+async fn r_21_a_late_goodbye_does_not_void_the_pass_of_a_later_visit() {
+    let world = World::new();
+    let server = world.server("b1", 5).await;
+    let (p1, p2) = (world.proxy("p1").await, world.proxy("p2").await);
+    sees_accepting(&p1, &server, true).await;
+    for (name, is_drop) in [("alice", true), ("bob", false)] {
+        let first = gets_in(&p1, name).await;
+        let second = gets_in(&p2, name).await;
+        assert_eq!(first.admission.pass, second.admission.pass, "the same pass");
+        if is_drop {
+            let left = p1.left(&login(), &player(name), Departure::Dropped).await.expect("the store");
+            assert_eq!(left, Left::None, "{name}");
+        } else {
+            let failure = p1.failed_admission(&login(), &player(name), false).await.expect("the store");
+            assert!(matches!(failure, Failure::Late), "{failure:?}");
+        }
+        let agent = server.agent.agent();
+        let pass = agent.verify_pass(&second.pass, &player(name)).expect("the pass");
+        assert_eq!(agent.redeem_pass(&pass).await.expect("the store"), Ok(()), "{name}");
+    }
 }

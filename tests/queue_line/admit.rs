@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use maitred::ids::{NodeId, Role};
+use maitred::ids::{LineName, NodeId, Role};
 use maitred::node::{KILL, NodeState, drain_name};
-use maitred::queue::{Admitter, Attributes, Choice, Entered, GateOptions, LineOptions, Stop};
+use maitred::queue::{Admitter, Attributes, Choice, Entered, GateOptions, LineOptions, Stop, SweepReport};
 use redis::AsyncCommands;
 
 use crate::queue_common::{Hall, Member, login, names, player, rounds, snapshot};
@@ -25,7 +25,9 @@ async fn que_2_an_empty_line_with_an_open_gate_admits_in_the_same_call() {
     let Entered::Admitted(first) = enter(&mut admitter, "alice").await else { panic!("she is in") };
     assert_eq!(first.pass.server, Some(b1.who.id.clone()));
     // a live pass is given again.
-    assert_eq!(enter(&mut admitter, "alice").await, Entered::Admitted(first.clone()));
+    let Entered::Admitted(again) = enter(&mut admitter, "alice").await else { panic!("she is in") };
+    assert_eq!((&again.pass, again.seq), (&first.pass, first.seq));
+    assert_ne!(again.session, first.session);
     let Entered::Admitted(second) = enter(&mut admitter, "bob").await else { panic!("he is in") };
     assert!(second.pass.serial > first.pass.serial);
     assert!(matches!(enter(&mut admitter, "carol").await, Entered::Waiting(_)), "gate and backend are used up");
@@ -264,4 +266,92 @@ async fn r_22_forged_heads_are_put_out_and_strange_ones_wait() {
     assert_eq!((round.evicted, round.stop), (vec![player("forged"), player("missing")], Stop::Blocked));
     let first = line.positions(10).await.unwrap();
     assert_eq!(first, [player("strange"), player("bob")]);
+}
+
+// QUE-15: promises of a line whose players have a minute must not end with those of a line whose players have a second.
+#[tokio::test]
+async fn que_15_promises_of_one_line_outlive_shorter_ones_of_another() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let b1 = hall.member("b1", Role::backend(), 2).await;
+    for (name, arrive_ms) in [("login", 60_000), ("vip", 200)] {
+        let line = LineName::new(name).unwrap();
+        let line = p1.line(&LineOptions { name: line, arrive_ms, ..login(1_000, 10) });
+        let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
+        p1.waits(&line, name).await;
+        hall.open_gate(name).await;
+        assert_eq!(rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap().admitted.len(), 1, "{name}");
+    }
+    let left: i64 = hall.raw.clone().pttl(hall.key("held:b1")).await.unwrap();
+    assert!(left > 10_000, "the first promise would end in {left} ms");
+}
+
+// one entry that no player can have must not hold up everybody behind it, nor be read for ever.
+#[tokio::test]
+async fn r_6_what_is_no_players_name_holds_nobody_up() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let b1 = hall.member("b1", Role::backend(), 5).await;
+    let line = p1.line(&login(1_000, 10));
+    let long = "x".repeat(129);
+    let junk: [&[u8]; 6] = [b"a b", b"", b"\xff\xfe", "\u{2003}".as_bytes(), b"\xed\xa0\x80", long.as_bytes()];
+    let mut raw = hall.raw.clone();
+    for name in junk {
+        let _: () = raw.zadd(hall.key("line:login"), name, 1).await.unwrap();
+        // With a ticket the counts of the indexes agree.
+        let _: () = raw.hset(hall.key("tickets:login"), name, "1 0 p1 1 s 1 1 x ").await.unwrap();
+    }
+    for name in ["alice", "bj\u{f6}rn", "\u{1f600}"] {
+        p1.waits(&line, name).await;
+    }
+    hall.open_gate("login").await;
+    let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
+    let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
+    assert_eq!(names(&round.admitted), ["alice", "bj\u{f6}rn", "\u{1f600}"], "{round:?}");
+    assert_eq!((round.stop, round.waiting), (Stop::Empty, 0));
+    assert!(!hall.keys().await.contains(&"tickets:login".to_owned()));
+
+    // Where nobody admits the sweep finds it.
+    for name in junk {
+        let _: () = raw.zadd(hall.key("line:login"), name, 9).await.unwrap();
+        let _: () = raw.zadd(hall.key("away:login"), name, 9).await.unwrap();
+    }
+    assert!(line.sweep().await.unwrap().healed > 0);
+    assert_eq!(line.sweep().await.unwrap(), SweepReport::default());
+    assert!(hall.keys().await.iter().all(|key| !key.starts_with("line:") && !key.starts_with("away:")));
+}
+
+// a gate that was written over by hand may be open or shut for a moment, and not for good.
+#[tokio::test]
+async fn r_6_numbers_that_are_none_do_not_end_a_line() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let b1 = hall.member("b1", Role::backend(), 50).await;
+    let line = p1.line(&login(1, 1));
+    let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
+    let mut raw = hall.raw.clone();
+    for (field, value) in [("seq", "1e30"), ("serial", "1e30"), ("serial", "nan"), ("seq", "-7")] {
+        let name = format!("{field}{value}");
+        hall.open_gate("login").await;
+        let _: () = raw.hset(hall.key("gate:login"), field, value).await.unwrap();
+        p1.waits(&line, &name).await;
+        let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
+        assert_eq!(names(&round.admitted), [name]);
+    }
+    for field in ["bucket", "refilled_at"] {
+        for value in ["nan", "-nan", "1e300"] {
+            hall.open_gate("login").await;
+            let _: () = raw.hset(hall.key("gate:login"), field, value).await.unwrap();
+            for n in 0..3 {
+                p1.waits(&line, &format!("{field}{value}{n}")).await;
+            }
+            let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
+            assert!(round.admitted.len() <= 1, "a burst of one: {round:?}");
+            assert!(round.gate_opens_in.is_some(), "it opens again: {round:?}");
+            assert!(line.clear().await.unwrap().out >= 2);
+        }
+    }
 }

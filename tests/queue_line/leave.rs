@@ -243,3 +243,29 @@ async fn sto_16_after_everyone_has_left_no_key_of_the_line_is_there() {
     lines[1].sweep().await.unwrap();
     assert_eq!(hall.keys().await, ["epochs", "gate:login"]);
 }
+
+// QUE-12: a line is emptied and put right in steps, so that its length is no question of the operator's memory.
+#[tokio::test]
+async fn que_12_a_line_of_many_steps_is_healed_and_emptied() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let line = p1.line(&login(1_000, 10));
+    p1.waits(&line, "alice").await;
+    let many: Vec<(u64, String)> = (0..5_000).map(|n| (n / 1_000, format!("p{n}"))).collect();
+    let fields: Vec<(&String, &str)> = many.iter().map(|(_, name)| (name, "not a ticket")).collect();
+    let mut raw = hall.raw.clone();
+    let _: () = raw.hset_multiple(hall.key("tickets:login"), &fields).await.unwrap();
+    // Of some an index knows, a thousand with one score; of the others none does.
+    let _: () = raw.zadd_multiple(hall.key("line:login"), &many[..3_000]).await.unwrap();
+    let ghosts: Vec<(u64, String)> = (0..1_000).map(|n| (1_000, format!("ghost{n}"))).collect();
+    let _: () = raw.zadd_multiple(hall.key("away:login"), &ghosts).await.unwrap();
+    assert_eq!(line.heal().await.unwrap().healed, 3_000, "2,000 without an entry, 1,000 without a ticket");
+    assert_eq!(line.heal().await.unwrap(), maitred::queue::SweepReport::default());
+    let counts = |view: maitred::queue::LineView| (view.waiting, view.away);
+    assert_eq!(counts(line.view().await.unwrap()), (3_001, 2_000));
+    assert_eq!(line.clear().await.unwrap().out, 5_001);
+    assert_eq!(counts(line.view().await.unwrap()), (0, 0));
+    let keys = hall.keys().await;
+    assert!(["line:", "tickets:", "away:", "via"].iter().all(|kind| !keys.iter().any(|key| key.starts_with(kind))));
+}

@@ -79,7 +79,7 @@ async fn que_7_a_pass_is_redeemed_once() {
     assert_eq!(at_b1.redeem(&b1.who, &pass, &op).await.unwrap(), Ok(()), "STO-10: the reply was lost");
     let again = at_b1.redeem(&b1.who, &pass, &OperationId::fresh()).await.unwrap();
     assert_eq!(again, Err(PassRefusal::Redeemed));
-    let admission = Admission { pass: pass.clone(), seq: 0, lane: 0 };
+    let admission = Admission { pass: pass.clone(), seq: 0, lane: 0, session: SessionId::fresh() };
     let (session, none) = (SessionId::fresh(), Attributes::default());
     let failed = p1.line(&options).failed(&p1.who, &admission, &session, &none, false).await.unwrap();
     assert_eq!(failed, Failed::Landed);

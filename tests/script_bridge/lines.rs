@@ -187,6 +187,9 @@ fn sto_4_queue_failed() {
     let (alice, serial) = admitted(&mut twin, now);
     let back = Guest { session: "s2", ..alice.clone() };
     assert_eq!(back.failed("1", "0", "b1").run(&mut twin), ["LATE"], "R-21");
+    twin.seed(["HSET", &key("pass:login:alice"), "session", "s9"]);
+    assert_eq!(back.failed(&serial, "0", "b1").run(&mut twin), ["LATE"], "R-21: a later visit has the pass");
+    twin.seed(["HSET", &key("pass:login:alice"), "session", "s1"]);
     assert_eq!(Guest { joined_at: "1000", ..back.clone() }.failed(&serial, "0", "b1").run(&mut twin)[0], "SKEW");
     assert_eq!(Guest { lane: "1", ..back.clone() }.failed(&serial, "0", "b1").run(&mut twin), ["LANE", "0"]);
     assert_eq!(Guest { proxy: "p9", ..back.clone() }.failed(&serial, "0", "b1").run(&mut twin), ["NO_LEASE"]);

@@ -129,6 +129,7 @@ impl Guest {
         args.extend(self.ticket_args());
         args.extend(texts([serial, grace, server, "", "3"]));
         args.push(key("events:line"));
+        args.push("s1".to_owned());
         Ready(&scripts::QUEUE_FAILED, keys, args)
     }
 
@@ -198,7 +199,8 @@ pub fn sweep(holder: &str, empty: &str, keep: &str, players: &str) -> Ready {
     keys.extend([via, proxy.map_or(key("tickets:login"), |proxy| key(format!("node:{proxy}")))]);
     let mut args = texts(["login", holder, "30000"]);
     args.push(key("events:line"));
-    args.extend(texts([keep, empty, players]));
+    args.extend(texts([keep, empty]));
+    args.push(players.split_whitespace().map(|player| format!("{}:{player},", player.len())).collect());
     Ready(&scripts::QUEUE_SWEEP, keys, args)
 }
 

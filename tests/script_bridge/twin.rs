@@ -18,14 +18,18 @@ use crate::support::store::TestStore;
 
 /// STO-7: reads that may follow a write, because they are about what the write left: is the index empty now, and how
 /// long does the row live. Nothing but the upkeep of that index or that time hangs on them.
-const UPKEEP: [(&str, &str); 18] = [
+const UPKEEP: [(&str, &str); 22] = [
     ("node/join", "EXISTS"),
     ("node/leave", "EXISTS"),
     ("node/remove", "EXISTS"),
     ("queue/admit", "EXISTS"),
+    ("queue/admit", "PTTL"),
+    ("queue/arrived", "PTTL"),
     ("queue/drain", "EXISTS"),
     ("queue/enter", "EXISTS"),
+    ("queue/enter", "PTTL"),
     ("queue/leave", "EXISTS"),
+    ("queue/redeem", "PTTL"),
     ("queue/sweep", "EXISTS"),
     ("route/acquire", "EXISTS"),
     ("route/release", "EXISTS"),

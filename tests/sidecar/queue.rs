@@ -134,6 +134,10 @@ async fn cli_3_que_3_que_13_who_drops_or_cannot_be_moved_keeps_the_place() {
     assert_eq!(ask(&mut proxy, json!({"op": "admits", "id": "a2", "on": true})).await["outcome"], "ok");
     let again = event(&mut proxy, "admitted", "alice").await;
     assert!(again["serial"].as_u64() > told["serial"].as_u64(), "{again}");
+    // of a visit before the one that was let in.
+    assert_eq!(again["session"], back["session"], "{again}");
+    let late = say(&mut proxy, "left", "alice", json!({"session": told["session"]})).await;
+    assert_eq!(late["outcome"], "other", "{late}");
 }
 
 #[tokio::test]

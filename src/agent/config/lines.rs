@@ -28,7 +28,7 @@ pub struct LineConfig {
     /// Most players with a place, those that dropped included: 1 to 10,000,000.
     pub max_waiting: u64,
     /// The ratio in which the lanes are served, one number a lane: 1 to 16 of 1 to 1,000. Players in a lane that is taken
-    /// away wait until it is back.
+    /// away are served with the last one that is left.
     pub lanes: Vec<u32>,
     /// Admissions per second for each live backend (link): 1 to 100,000. A backend that reports more new players than
     /// this per second is not picked.

@@ -14,7 +14,7 @@ use crate::agent::background::jitter;
 use crate::agent::core::LineHint;
 use crate::error::{Class, Result};
 use crate::ids::{LineName, Player, SessionId};
-use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Ticket, TicketText};
+use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
 use crate::token::Claimant;
 
 use super::desk::Desk;
@@ -131,7 +131,7 @@ impl Desk {
 
     async fn deliver(&self, session: &SessionId, row: PassRow) {
         let PassRow { pass, seq, lane, .. } = row;
-        let admitted = self.hand_out(Admission { pass, seq, lane }).await;
+        let admitted = self.hand_out(Admission { pass, seq, lane, session: session.clone() }).await;
         self.admitted(session, &admitted);
     }
 
@@ -156,14 +156,17 @@ impl Desk {
             self.inspect(room, lost, true).await?;
         }
         if tells {
-            *ghosts = self.give_up_ghosts(room, &holder, through, ghosts).await?;
             if !own.is_empty() {
                 let standing = line.standing(POSITIONS_MAX).await?;
                 let last = standing.wait_ms(standing.waiting.saturating_sub(1));
                 metrics::gauge!("maitred_line_estimate_seconds", "line" => line.name().to_string())
                     .set(last.map_or(f64::INFINITY, |ms| Duration::from_millis(ms).as_secs_f64()));
                 self.visits().tell(line.name(), &standing);
+                if standing.waiting <= POSITIONS_MAX {
+                    self.inspect(room, unlisted(&own, &through, &standing), true).await?;
+                }
             }
+            *ghosts = self.give_up_ghosts(room, &holder, through, ghosts).await?;
         }
         Ok(())
     }
@@ -228,14 +231,17 @@ impl Desk {
 
     /// Enters players again who wait here, the foremost first, each under the session of the visit.
     async fn enter_again(&self, room: &Room, me: &Claimant, pending: Vec<Pending>) -> Result<()> {
+        let last = room.config.lanes.len().saturating_sub(1);
         for Pending { player, session, lane, attributes, .. } in pending {
+            // Whoever stands in a lane that was taken away is served with the last one that is left.
+            let lane = lane.min(u16::try_from(last).unwrap_or(u16::MAX));
             let key = (room.line.name().clone(), player);
             let _turn = self.turns.take(&key).await;
             if !self.visits().waits(&key, &session) {
                 continue;
             }
             match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
-                // A pass that nobody can believe, or a lane that was taken away, must not keep the others waiting.
+                // A pass that nobody can believe must not keep the others waiting.
                 Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {
                     tracing::debug!(player = %key.1, %error, "could not enter a player again");
                 }
@@ -270,8 +276,12 @@ impl Desk {
         if players.is_empty() {
             return Ok(ghosts);
         }
+        let mut astray = Vec::new();
         for (player, ticket) in players.iter().zip(room.line.tickets_of(&players).await?) {
-            let Some(TicketText::Good(ticket)) = ticket else { continue };
+            let Some(TicketText::Good(ticket)) = ticket else {
+                astray.push(player.clone());
+                continue;
+            };
             if ticket.holder == *holder && !self.visits().knows(name, player) {
                 tracing::debug!(line = %name, %player, "gave up a place without a player");
                 self.goodbyes.leave_behind(Goodbye {
@@ -281,8 +291,21 @@ impl Desk {
                 });
             }
         }
+        // Put out at the head of the line: whose set it was nobody could read there.
+        if !astray.is_empty() {
+            room.line.heal_held(holder, &astray).await?;
+        }
         Ok(ghosts)
     }
+}
+
+/// Players whose wait nothing stands for but the index of those who wait through this node, in a line that is listed as a
+/// whole: a ticket that could not be read was put out at the head.
+fn unlisted(own: &[Pending], through: &HashSet<String>, standing: &Standing) -> Vec<(Player, SessionId)> {
+    let listed: HashSet<&Player> = standing.first.iter().collect();
+    let is_unlisted =
+        |pending: &&Pending| through.contains(pending.player.as_str()) && !listed.contains(&pending.player);
+    own.iter().filter(is_unlisted).map(|pending| (pending.player.clone(), pending.session.clone())).collect()
 }
 
 /// True for a ticket of another visit. One of an earlier visit through this node is not: the present visit writes it anew.

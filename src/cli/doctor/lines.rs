@@ -5,7 +5,7 @@ use crate::ids::{LineName, Player};
 use crate::queue::{LineView, PassRow, Ticket};
 use crate::store::{Key, Row, Trust};
 
-use super::super::queues::Hall;
+use super::super::queues::{Hall, is_of_one_line};
 use super::super::view;
 use super::Finding;
 
@@ -19,10 +19,12 @@ const STRANGER: &str = "either another secret is in use (compare key ids) or a s
 
 /// Every check of lines, in the order of the report.
 pub(super) async fn all(hall: &Hall, findings: &mut Vec<Finding>) {
-    let lines = match seen(hall).await {
-        Ok(lines) => lines,
+    let (lines, odd) = match seen(hall).await {
+        Ok(seen) => seen,
         Err(error) => return findings.push(Finding::error("lines", &error)),
     };
+    // The other checks leave these out, so that one line hides nothing of the others.
+    findings.extend(odd);
     let mut push = |check, outcome: Result<Finding>| {
         findings.push(outcome.unwrap_or_else(|error| Finding::error(check, &error)));
     };
@@ -33,12 +35,26 @@ pub(super) async fn all(hall: &Hall, findings: &mut Vec<Finding>) {
     push("passes", passes(hall).await);
 }
 
-async fn seen(hall: &Hall) -> Result<Vec<LineView>> {
-    let mut lines = Vec::new();
+/// The lines that can be read, and a finding for each that cannot.
+async fn seen(hall: &Hall) -> Result<(Vec<LineView>, Vec<Finding>)> {
+    let (mut lines, mut odd) = (Vec::new(), Vec::new());
+    let keys = hall.store.keys();
     for name in hall.names().await? {
-        lines.push(hall.line(&name)?.view().await?);
+        let sizes = hall.store.sizes(keys.tickets(&name), keys.line(&name), keys.away(&name)).await;
+        let view = match sizes {
+            Ok(_) => hall.line(&name)?.view().await,
+            Err(error) => Err(error),
+        };
+        match view {
+            Ok(view) => lines.push(view),
+            Err(error) if is_of_one_line(&error) => {
+                let advice = StoreRefusal::WrongType.advice();
+                odd.push(Finding::fail("lines", format!("{name} cannot be read: {error}"), advice));
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(lines)
+    Ok((lines, odd))
 }
 
 /// Tickets have one entry in one of two indexes.

@@ -24,8 +24,20 @@ const UNDER_WAY_MAX: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
     Waits(SessionId),
-    /// Admitted with this serial.
-    In(u64),
+    /// Admitted: the serial, and the visit that was let in.
+    In(u64, SessionId),
+}
+
+impl Known {
+    fn session(&self) -> &SessionId {
+        match self {
+            Self::Waits(session) | Self::In(_, session) => session,
+        }
+    }
+
+    fn is_in(&self, serial: u64) -> bool {
+        matches!(self, Self::In(own, _) if *own == serial)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -36,12 +48,12 @@ struct Visits {
 }
 
 impl Visits {
-    fn admit(&mut self, key: (LineName, Player), serial: u64) {
-        self.known.insert(key.clone(), Known::In(serial));
+    fn admit(&mut self, key: (LineName, Player), serial: u64, session: SessionId) {
+        self.known.insert(key.clone(), Known::In(serial, session));
         self.admitted.push_back((key, serial));
         while self.admitted.len() > REMEMBERED {
             if let Some((key, serial)) = self.admitted.pop_front()
-                && self.known.get(&key) == Some(&Known::In(serial))
+                && self.known.get(&key).is_some_and(|known| known.is_in(serial))
             {
                 self.known.remove(&key);
             }
@@ -103,8 +115,8 @@ impl Queue {
             Line::Left { id, player, line, quit, session } => {
                 let about = About { id, line, player };
                 // The late goodbye of an old connection must not end the visit of the new one.
-                if let (Some(session), Some(Known::Waits(stands))) = (&session, self.of(&about))
-                    && *session != stands
+                if let (Some(session), Some(known)) = (&session, self.of(&about))
+                    && session != known.session()
                 {
                     return about.told("other");
                 }
@@ -177,7 +189,7 @@ impl Queue {
     /// True where the player has a newer admission than the one with `serial`, or waits again.
     fn is_late(&self, about: &About, serial: Option<u64>) -> bool {
         let Some(serial) = serial else { return false };
-        self.of(about).is_some_and(|known| known != Known::In(serial))
+        self.of(about).is_some_and(|known| !known.is_in(serial))
     }
 
     fn admitted(&self, about: &About, admitted: &Admitted) -> Value {
@@ -210,7 +222,9 @@ fn lock(known: &Mutex<Visits>) -> MutexGuard<'_, Visits> {
 }
 
 fn note(known: &Mutex<Visits>, admitted: &Admitted) {
-    lock(known).admit((admitted.line.clone(), admitted.player.clone()), admitted.admission.pass.serial);
+    let admission = &admitted.admission;
+    let key = (admitted.line.clone(), admitted.player.clone());
+    lock(known).admit(key, admission.pass.serial, admission.session.clone());
 }
 
 /// Tells every client of a visit until it ends.
@@ -265,6 +279,7 @@ fn describe(line: &mut Value, admitted: &Admitted) {
     let fields = json!({
         "server": admitted.server, "addr": admitted.addr, "link": admitted.link, "link_addr": admitted.link_addr,
         "pass": admitted.pass, "serial": admission.pass.serial, "seq": admission.seq, "lane": admission.lane,
+        "session": admission.session,
     });
     if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
         line.extend(fields);

@@ -3,15 +3,24 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::agent::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::LineName;
 use crate::node::{CONFIG, Control};
 use crate::queue::{Line, LineOptions, lines};
-use crate::store::{Store, Trust};
+use crate::store::{Key, Store, Trust};
 
 use super::super::Failure;
 use super::super::context::Context;
 use super::super::view;
+
+/// Most gates, and most keys of the store that are walked for them.
+const GATES_MAX: usize = 1_000;
+const KEYS_MAX: usize = 1_000_000;
+
+/// True for what is wrong with one line's own keys, and says nothing of the other lines.
+pub(in crate::cli) fn is_of_one_line(error: &Error) -> bool {
+    matches!(error, Error::Refused { refusal: StoreRefusal::WrongType, .. } | Error::Protocol { .. })
+}
 
 /// What serves a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -85,11 +94,27 @@ impl Hall {
         Line::new(self.store.clone(), self.trust.clone(), self.control.clone(), options)
     }
 
-    /// The lines that hold tickets and those of the config, by name.
+    /// The lines that hold tickets, those of the config, and those that are paused, by name.
     pub async fn names(&self) -> Result<Vec<LineName>> {
         let mut names: BTreeSet<LineName> = lines(&self.store).await?.into_iter().collect();
         names.extend(self.config.lines.keys().cloned());
+        names.extend(self.paused().await?);
         Ok(names.into_iter().collect())
+    }
+
+    /// Lines whose gate says that an operator paused them: one that nobody waits in and no config knows is on no list.
+    async fn paused(&self) -> Result<Vec<LineName>> {
+        let gates = match self.store.names_part("gate:", GATES_MAX, KEYS_MAX).await {
+            Ok((gates, _)) => gates,
+            // Without the right to walk the keys what is on the lists is shown.
+            Err(Error::Refused { refusal: StoreRefusal::Denied, .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let names: Vec<LineName> = gates.iter().filter_map(|name| LineName::new(name).ok()).collect();
+        let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.keys().gate(name)).collect();
+        let rows = self.store.fields(&keys, &["paused"]).await?;
+        let paused = names.iter().zip(rows).filter(|(_, row)| row.get("paused") == Some("1"));
+        Ok(paused.map(|(name, _)| name.clone()).collect())
     }
 
     /// A word on stderr about lines that are looked at with the defaults.

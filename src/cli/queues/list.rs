@@ -5,7 +5,7 @@ use super::super::context::Context;
 use super::super::doubt::Doubts;
 use super::super::view::{self, Grid, Tone};
 use super::ListOptions;
-use super::known::{Hall, Kind};
+use super::known::{Hall, Kind, is_of_one_line};
 use super::look::{self, Standing};
 
 #[derive(Debug, Serialize)]
@@ -25,7 +25,11 @@ pub(in crate::cli) async fn run(context: &Context, ListOptions {}: ListOptions) 
     let admitters = look::admitters(&hall.store, &hall.trust, context.limits(), &mut not_believed).await?;
     let mut lines = Vec::new();
     for name in &names {
-        lines.push(Standing::of(&hall, &hall.line(name)?, &admitters).await?);
+        match Standing::of(&hall, &hall.line(name)?, &admitters).await {
+            Ok(standing) => lines.push(standing),
+            Err(error) if is_of_one_line(&error) => not_believed.add(format!("line:{name}"), &error),
+            Err(error) => return Err(error.into()),
+        }
     }
     let listed =
         Listed { zone: hall.store.keys().zone().to_string(), as_of: hall.store.clock().now_ms(), lines, not_believed };
