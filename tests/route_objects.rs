@@ -7,6 +7,8 @@ mod support;
 
 #[path = "route_objects/faults.rs"]
 mod faults;
+#[path = "route_objects/hangs.rs"]
+mod hangs;
 #[path = "route_objects/keeping.rs"]
 mod keeping;
 #[path = "route_objects/moving.rs"]

@@ -3,7 +3,7 @@
 -- KEYS 1 owned:<node>  set, the objects of the node
 --      2 owned         set, the nodes that have an owned: set
 --      3 node:<node>   hash, the node's row
---      4.. route:<kind>:<object>  hash, one for each object
+--      4.. route:<kind>:<object>  hash, one for each object (KEYS 3 again for an entry that names none)
 -- ARGV 1 node, 2 lockTimeoutMs, 3 how long a free record stays (ms), 4 v, 5 dry run (1: decide, write nothing),
 --      then four for each object: <kind>:<object>, version as read, version of the free record, sig of the free record;
 --      0 to 256 objects

@@ -7,8 +7,10 @@ use tokio::time::Instant;
 
 use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{LineName, NodeId, Role};
+use crate::node::Lease;
 use crate::node::roster::{self, FORGET_MS};
 use crate::queue::{SweepReport, lines};
+use crate::route::{self, RouteBook};
 use crate::token::{Book, ReapOptions, ReapReport, reap_servers};
 
 use super::Failure;
@@ -28,13 +30,14 @@ const JSON_HELP: &str = "\
 Expires tokens whose time is over, reopens claims of the dead, takes nodes off the roster that were silent for \
 directory.removedMs, forgets the last epoch of ids unseen for a day, and heals every index. In lines, players of dead \
 proxies drop, and places whose grace is over go; the gate of a line that a named config does not know goes with its last \
-ticket. Times come from the config: \
+ticket. Routes of owners that are gone and saved nothing for routes.lockTimeoutMs are free. Times come from the config: \
 give the fleet's own with --config. Any number may run at once.
 
 With --json one object a sweep: dry_run, as_of (store ms), expired, reopened, kept (looked at again later), healed (index \
 entries without a token), skipped (taken by another reaper), servers, removed (ids taken off the roster), forgotten (ids), \
-lists (names of servers and roles that nothing stood behind), lines (lines looked at, away (players whose proxy is gone), out \
-(places that went), healed (index entries)), elapsed_ms.";
+lists (names of servers, roles and owners that nothing stood behind), lines (lines looked at, away (players whose proxy is gone), out \
+(places that went), healed (index entries)), routes (released, kept, healed (index entries), skipped, nodes (that \
+have an index)), elapsed_ms.";
 
 /// Options of this command.
 #[derive(Debug, Args)]
@@ -56,8 +59,11 @@ pub(super) struct Options {
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
     let hall = Hall::open(context).await?;
+    // Whoever sweeps owns nothing.
+    let nobody = Lease::new(NodeId::new("cli")?, 1);
     let sweep = Sweep {
         hall: hall.clone(),
+        routes: RouteBook::new(hall.store.clone(), hall.trust.clone(), nobody, context.config.routes.times()),
         book: context.book_of(&hall.store, &hall.trust, hall.control.clone()),
         tokens: ReapOptions { dry_run: options.dry_run, batch: context.config.tokens.reap_batch, limit: options.limit },
         removed_ms: context.config.directory.removed_ms,
@@ -91,6 +97,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 
 struct Sweep {
     hall: Hall,
+    routes: RouteBook,
     book: Book,
     tokens: ReapOptions,
     removed_ms: u64,
@@ -108,6 +115,7 @@ struct Report {
     forgotten: u64,
     lists: usize,
     lines: Lines,
+    routes: route::SweepReport,
     elapsed_ms: u64,
 }
 
@@ -139,11 +147,13 @@ impl Sweep {
             forgotten: 0,
             lists: 0,
             lines: Lines::default(),
+            routes: route::SweepReport::default(),
             elapsed_ms: 0,
         };
         self.sweep_tokens(walk, &mut report).await?;
         self.sweep_nodes(walk, &mut report).await?;
         self.sweep_lines(walk, &mut report).await?;
+        self.sweep_routes(walk, &mut report).await?;
         report.elapsed_ms = span::ms(started.elapsed());
         Ok(report)
     }
@@ -211,6 +221,17 @@ impl Sweep {
         failure.map_or(Ok(()), Err)
     }
 
+    async fn sweep_routes(&self, walk: bool, report: &mut Report) -> Result<()> {
+        let store = self.routes.store();
+        let listed = store.members(store.keys().owners()).await?;
+        let names = self.names(walk, "owned:", listed).await?;
+        report.lists += names.empty;
+        let owners = names.all.iter().filter_map(|name| NodeId::new(name).ok()).collect();
+        let options = route::SweepOptions { dry_run: self.tokens.dry_run, ..route::SweepOptions::default() };
+        report.routes = route::sweep_owners(&self.routes, owners, options).await?;
+        Ok(())
+    }
+
     /// `listed`, and with `walk` the names behind `kind` that have a key. What is no name of ours was written by hand.
     async fn names(&self, walk: bool, kind: &'static str, listed: Vec<String>) -> Result<Names> {
         let mut all: BTreeSet<String> = listed.iter().cloned().collect();
@@ -264,11 +285,13 @@ impl Report {
             (
                 "lists",
                 u64::try_from(self.lists).unwrap_or(0),
-                "names of servers and roles without anything behind them",
+                "names of servers, roles and owners without anything behind them",
             ),
             ("away", self.lines.swept.away, "players in lines whose proxy is gone; the place is kept for the grace"),
             ("out", self.lines.swept.out, "places in lines that were kept long enough"),
             ("line entries", self.lines.swept.healed, "index entries of lines that were put right"),
+            ("routes", self.routes.released, "routes of owners long gone that are free now"),
+            ("route entries", self.routes.healed, "index entries of routes that were put right"),
         ] {
             let tone = if count == 0 { Tone::Dim } else { Tone::Plain };
             grid.row([(what.to_owned(), tone), (count.to_string(), tone), (text.to_owned(), tone)]);
@@ -280,7 +303,7 @@ impl Report {
     fn line(&self) -> String {
         let tokens = &self.tokens;
         format!(
-            "{}{} expired {}  reopened {}  kept {}  healed {}  skipped {}  removed {}  forgotten {}  lists {}  away {}  out {}  line entries {}  in {} ms",
+            "{}{} expired {}  reopened {}  kept {}  healed {}  skipped {}  removed {}  forgotten {}  lists {}  away {}  out {}  line entries {}  routes {}  route entries {}  in {} ms",
             view::clock(self.as_of),
             if self.dry_run { " (dry run)" } else { "" },
             tokens.expired,
@@ -294,6 +317,8 @@ impl Report {
             self.lines.swept.away,
             self.lines.swept.out,
             self.lines.swept.healed,
+            self.routes.released,
+            self.routes.healed,
             self.elapsed_ms,
         )
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, StoreRefusal};
 use crate::ids::{Epoch, NodeId, ObjectId, ObjectKey, ObjectKind};
 use crate::node::Lease;
 use crate::route::{Cas, Route, RouteBook, RouteState, RouteVersion};
@@ -20,7 +20,7 @@ const LIST_HELP: &str = "\
 Objects that somebody owns, by owner and name. A record that does not verify is not shown; it is counted.
 
 With --json one object: zone, as_of, total, routes (object, owner, owner_epoch, version, state, saved_at, age_ms), stray (index \
-entries whose record is gone or another's), not_believed. age_ms is the time since the object was last saved.";
+entries whose record is gone or another's), not_believed, unreadable (owners whose index is of another type). age_ms is the time since the object was last saved.";
 
 const ONE_HELP: &str = "\
 With --json one object: object, as_of, route (null, or owner, owner_epoch, version, state, saved_at, age_ms), owner_alive, stored \
@@ -61,6 +61,7 @@ struct Listed {
     routes: Vec<Shown>,
     stray: usize,
     not_believed: usize,
+    unreadable: Vec<NodeId>,
 }
 
 #[derive(Debug, Serialize)]
@@ -125,7 +126,13 @@ async fn book(context: &Context) -> Result<RouteBook, Failure> {
 }
 
 /// The index: which node owns which objects, as far as the options want to know.
-async fn indexed(store: &Store, options: &ListOptions) -> Result<Vec<(NodeId, ObjectKey)>, Failure> {
+struct Index {
+    objects: Vec<(NodeId, ObjectKey)>,
+    /// Owners whose index is of another type: somebody wrote it by hand.
+    unreadable: Vec<NodeId>,
+}
+
+async fn indexed(store: &Store, options: &ListOptions) -> Result<Index, Failure> {
     let owners = match &options.owner {
         Some(owner) => vec![owner.clone()],
         None => {
@@ -133,12 +140,18 @@ async fn indexed(store: &Store, options: &ListOptions) -> Result<Vec<(NodeId, Ob
             names.iter().filter_map(|name| NodeId::new(name).ok()).collect()
         }
     };
-    let mut found = Vec::new();
+    let mut found = Index { objects: Vec::new(), unreadable: Vec::new() };
     for owner in owners {
-        let objects = store.members(store.keys().owned(&owner)).await?;
+        let objects = match store.members(store.keys().owned(&owner)).await {
+            Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
+                found.unreadable.push(owner);
+                continue;
+            }
+            objects => objects?,
+        };
         let objects = objects.iter().filter_map(|object| ObjectKey::read(object).ok());
         let wanted = |object: &ObjectKey| options.kind.as_ref().is_none_or(|kind| kind.as_str() == object.kind());
-        found.extend(objects.filter(wanted).map(|object| (owner.clone(), object)));
+        found.objects.extend(objects.filter(wanted).map(|object| (owner.clone(), object)));
     }
     Ok(found)
 }
@@ -146,7 +159,7 @@ async fn indexed(store: &Store, options: &ListOptions) -> Result<Vec<(NodeId, Ob
 pub(super) async fn list(context: &Context, options: ListOptions) -> Result<(), Failure> {
     let book = book(context).await?;
     let store = book.store();
-    let indexed = indexed(store, &options).await?;
+    let Index { objects: indexed, unreadable } = indexed(store, &options).await?;
     let shown: Vec<&(NodeId, ObjectKey)> = indexed.iter().take(options.limit).collect();
     let keys: Vec<Key<'_>> = shown.iter().map(|(_, object)| store.keys().route(object)).collect();
     let rows = store.rows_each(&keys).await?;
@@ -161,8 +174,8 @@ pub(super) async fn list(context: &Context, options: ListOptions) -> Result<(), 
             Err(_) => not_believed += 1,
         }
     }
-    let listed =
-        Listed { zone: store.keys().zone().to_string(), as_of: now, total: indexed.len(), routes, stray, not_believed };
+    let (zone, total) = (store.keys().zone().to_string(), indexed.len());
+    let listed = Listed { zone, as_of: now, total, routes, stray, not_believed, unreadable };
     if context.json {
         view::json(&listed);
     } else {
@@ -198,6 +211,9 @@ impl Listed {
         }
         if self.not_believed > 0 {
             text.push_str(&format!(", {} not believed", self.not_believed));
+        }
+        for owner in &self.unreadable {
+            text.push_str(&format!(", owned:{owner} is of another type: look at it and DEL it by hand"));
         }
         view::line(&text);
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
@@ -24,6 +25,8 @@ use super::table::RouteTable;
 
 /// The label by which nodes are near each other.
 const LOCALITY: &str = "locality";
+/// Longest time of one round of a kind's timer, and between two.
+const ROUND_MAX: Duration = Duration::from_secs(5);
 /// What the service of a kind starts with.
 const SERVICE_PREFIX: &str = "object.";
 
@@ -72,7 +75,18 @@ pub(super) fn service_of(kind: &str) -> String {
     format!("{SERVICE_PREFIX}{kind}")
 }
 
+/// Whole milliseconds.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Hub {
+    /// Longest time of one round of a kind's timer, and between two: so that records which are renewed after a third of the
+    /// lock timeout are renewed before it ends, whatever hangs.
+    pub fn round_max(&self) -> Duration {
+        ROUND_MAX.min(Duration::from_millis(self.book.times().lock_timeout_ms / 8))
+    }
+
     /// The keeper of a kind.
     pub fn keeper(&self, kind: &str) -> Option<Arc<dyn Kept>> {
         self.keepers.read().unwrap_or_else(PoisonError::into_inner).get(kind).cloned()

@@ -60,5 +60,5 @@ pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Rem
 pub use record::{Cas, Header, Held, Owner, Route, RouteState, RouteVersion, StoredObject};
 pub use router::ObjectRouter;
 pub use sign_again::{SignedBefore, signed_before};
-pub use sweep::{SweepOptions, SweepReport, sweep};
+pub use sweep::{SweepOptions, SweepReport, sweep, sweep_owners};
 pub use table::{CacheTimes, RouteTable};

@@ -3,7 +3,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
@@ -19,7 +18,7 @@ use crate::message::{Post, Registration};
 use crate::node::Directory;
 
 use super::book::RouteBook;
-use super::hub::{Hub, locality_of, service_of};
+use super::hub::{Hub, Kept, locality_of, millis, service_of};
 use super::keeper::Keeper;
 use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
@@ -30,16 +29,14 @@ use super::table::{CacheTimes, RouteTable};
 
 /// Updates of routes that may be under way to their origins at once.
 const UPDATES_MAX: usize = 64;
-/// Least time between two rounds of the timer.
+/// Least time between two rounds of a kind's timer.
 const TEND_EVERY: Duration = Duration::from_millis(250);
-/// Longest time between two rounds of the timer.
-const TEND_MAX: Duration = Duration::from_secs(5);
 /// How many times longer than a round takes the next one is waited for, so that a crowd of objects does not fill a core.
 const TEND_SHARE: u32 = 20;
-/// Rounds of the timer between two rounds of upkeep.
-const UPKEEP_ROUNDS: u64 = 40;
-/// Time between two sweeps after routes of owners long gone, in rounds of the timer.
-const SWEEP_ROUNDS: u64 = 480;
+/// Time between two rounds of upkeep.
+const UPKEEP_EVERY: Duration = Duration::from_secs(10);
+/// Time between two sweeps after routes of owners long gone, in rounds of upkeep.
+const SWEEP_ROUNDS: u64 = 12;
 
 /// This node's part in the routes of its zone: sends messages to objects, keeps those that it owns, passes on what is for
 /// others, and looks after the records. Dropping it stops the timer; [`stop`](Self::stop) also waits for what runs.
@@ -81,7 +78,7 @@ impl ObjectRouter {
             runtime,
         });
         let about = hub.post.services().register_routed(ROUTES, AboutRoutes(Arc::downgrade(&hub)))?;
-        hub.tasks.spawn_on(tend(Arc::clone(&hub)), &hub.runtime);
+        hub.tasks.spawn_on(upkeep(Arc::clone(&hub)), &hub.runtime);
         hub.tasks.spawn_on(rotation::run(Arc::clone(&hub)), &hub.runtime);
         Ok(Self { hub, registrations: Mutex::new(vec![about]) })
     }
@@ -106,6 +103,7 @@ impl ObjectRouter {
         }
         let registration = self.hub.post.services().register_routed(service, ToObjects(Arc::downgrade(&self.hub)))?;
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner).push(registration);
+        self.hub.tasks.spawn_on(tend(Arc::clone(&self.hub), Arc::new(keeper.clone())), &self.hub.runtime);
         Ok(keeper)
     }
 
@@ -128,12 +126,9 @@ impl ObjectRouter {
         body: &B,
         timeout: Duration,
     ) -> Result<Box<RawValue>> {
-        let order = Order { key, method, body: &raw(body)?, deadline: deadline(timeout)?, is_call: true };
-        let limit = order.deadline;
-        let late = || Error::Timeout {
-            target: key.to_string(),
-            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-        };
+        let (limit, timeout_ms) = (deadline(timeout)?, millis(timeout));
+        let order = Order { key, method, body: &raw(body)?, deadline: limit, timeout_ms, is_call: true };
+        let late = || Error::Timeout { target: key.to_string(), timeout_ms };
         tokio::time::timeout_at(limit, self.hub.dispatch(order)).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -154,7 +149,8 @@ impl ObjectRouter {
     /// memory here it ran.
     pub async fn send<B: Serialize + ?Sized>(&self, key: &ObjectKey, method: &str, body: &B) -> Result<()> {
         let limit = deadline(Duration::from_millis(crate::message::CALL_MAX_MS))?;
-        let order = Order { key, method, body: &raw(body)?, deadline: limit, is_call: false };
+        let timeout_ms = crate::message::CALL_MAX_MS;
+        let order = Order { key, method, body: &raw(body)?, deadline: limit, timeout_ms, is_call: false };
         self.hub.dispatch(order).await.map(|_| ())
     }
 
@@ -200,8 +196,8 @@ fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
     to_raw_value(body).map_err(|error| Error::OutOfBounds { what: "body", problem: error.to_string() })
 }
 
-/// Beside the timer: a sweep takes as long as there are routes.
-async fn sweep_once(hub: Arc<Hub>) {
+/// It takes as long as there are routes.
+async fn sweep_once(hub: &Hub) {
     tokio::select! {
         () = hub.stop.cancelled() => {}
         swept = sweep(&hub.book, SweepOptions::default()) => {
@@ -212,32 +208,35 @@ async fn sweep_once(hub: Arc<Hub>) {
     }
 }
 
-/// The timer of all keepers, and the upkeep of cache and records.
-async fn tend(hub: Arc<Hub>) {
+/// The timer of one kind. Each has its own: one whose callbacks hang holds up no other.
+async fn tend(hub: Arc<Hub>, keeper: Arc<dyn Kept>) {
     let mut wait = TEND_EVERY;
-    // Nodes that start together do not sweep together.
-    let mut round: u64 = rand::random::<u64>() % SWEEP_ROUNDS;
     loop {
         tokio::select! {
             () = hub.stop.cancelled() => return,
             () = sleep(wait) => {}
         }
         let began = Instant::now();
-        round = round.wrapping_add(1);
-        let keepers: Vec<_> = hub.keepers.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let work = async {
-            // Each kind for itself: one that is slow holds up no other.
-            join_all(keepers.iter().map(|keeper| keeper.tend())).await;
-            if round.is_multiple_of(UPKEEP_ROUNDS) {
-                hub.table.drop_idle();
-            }
-            if round.is_multiple_of(SWEEP_ROUNDS) && hub.lease.is_valid() {
-                hub.tasks.spawn_on(sweep_once(Arc::clone(&hub)), &hub.runtime);
-            }
-        };
         tokio::select! {
             () = hub.stop.cancelled() => return,
-            () = work => wait = TEND_EVERY.max(began.elapsed() * TEND_SHARE).min(TEND_MAX),
+            () = keeper.tend() => wait = TEND_EVERY.max((began.elapsed() * TEND_SHARE).min(hub.round_max())),
+        }
+    }
+}
+
+/// The upkeep of cache and records.
+async fn upkeep(hub: Arc<Hub>) {
+    // Nodes that start together do not sweep together.
+    let mut round: u64 = rand::random::<u64>() % SWEEP_ROUNDS;
+    loop {
+        tokio::select! {
+            () = hub.stop.cancelled() => return,
+            () = sleep(UPKEEP_EVERY) => {}
+        }
+        round = round.wrapping_add(1);
+        hub.table.drop_idle();
+        if round.is_multiple_of(SWEEP_ROUNDS) && hub.lease.is_valid() {
+            sweep_once(&hub).await;
         }
     }
 }

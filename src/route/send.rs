@@ -30,6 +30,8 @@ pub(super) struct Order<'a> {
     pub method: &'a str,
     pub body: &'a RawValue,
     pub deadline: Instant,
+    /// The time until then, when it was given.
+    pub timeout_ms: u64,
     /// False for a one-way send.
     pub is_call: bool,
 }
@@ -143,7 +145,7 @@ impl Hub {
             Served::Refused(error) => Err(Error::Callee { target: target(), code: error.code, message: error.message }),
             Served::Failed(refusal, detail) => Err(Error::Routed { object: order.key.to_string(), refusal, detail }),
             Served::ShuttingDown => Err(Error::ShuttingDown),
-            Served::Late => Err(Error::Timeout { target: target(), timeout_ms: 0 }),
+            Served::Late => Err(Error::Timeout { target: target(), timeout_ms: order.timeout_ms }),
         }
     }
 }

@@ -70,3 +70,35 @@ async fn env_5_a_forged_route_is_counted_and_not_shown() {
     let refused = scene.run(&["route", "island", "i1"]).code(1);
     assert!(refused.err.contains("no member wrote it"), "{}", refused.err);
 }
+
+// STO-16, CLI-1: what somebody wrote by hand hides no other route, and one run puts the index right.
+#[tokio::test]
+async fn sto_16_junk_among_the_routes_hides_no_other_and_a_reap_heals_the_index() {
+    let scene = Scene::new().await;
+    let (b1, _) = scene.join(backend("b1")).await;
+    let (b2, _) = scene.join(backend("b2")).await;
+    takes(&scene, &b1, "island:i1").await;
+    let (_, old) = takes(&scene, &b2, "island:old").await;
+    scene.by_hand(&["SET", "maitred:{eu}:owned:a1", "of another type"]).await;
+    scene.by_hand(&["SADD", "maitred:{eu}:owned", "a1"]).await;
+    scene.by_hand(&["SADD", "maitred:{eu}:owned:b1", "island:none", "names nothing"]).await;
+    let told = scene.json(&["routes"]);
+    assert_eq!((&told["total"], &told["unreadable"]), (&json!(3), &json!(["a1"])));
+    scene.run(&["routes"]).code(0).shows(&["owned:a1 is of another type"]);
+
+    // Its owner is long gone, and the list of owners was lost with it.
+    scene.dies("b2").await;
+    scene.by_hand(&["HSET", "maitred:{eu}:route:island:old", "saved_at", "1000"]).await;
+    scene.by_hand(&["SREM", "maitred:{eu}:owned", "b2"]).await;
+    let counts = |told: &serde_json::Value| ["released", "kept", "healed"].map(|of| told["routes"][of].clone());
+    let dry = scene.json(&["reap", "--dry-run"]);
+    assert_eq!(counts(&dry), [json!(1), json!(1), json!(2)], "{dry}");
+    let done = scene.json(&["reap"]);
+    assert_eq!(counts(&done), counts(&dry), "the run does not do what the dry run said");
+    let again = scene.json(&["reap"]);
+    assert_eq!(counts(&again), [json!(0), json!(1), json!(0)], "{again}");
+    let free = scene.json(&["route", "island", "old"]);
+    assert_eq!((&free["route"]["owner"], &free["route"]["state"]), (&json!(null), &json!("free")), "{free}");
+    assert!(free["route"]["version"].as_u64() > Some(old.version.0), "{free}");
+    assert_eq!(scene.json(&["routes"])["total"], 1);
+}

@@ -201,6 +201,7 @@ fn sto_4_route_release() {
     );
     // The free record of another release in the same version deleted nothing.
     set(&mut twin, &format!("route:{OBJECT}"), "owner", "");
+    set(&mut twin, &format!("route:{OBJECT}"), "sig", "5ebd00f2.free");
     let free = field(&mut twin, "version");
     assert_eq!(release("b1", &epoch, "5", &free, "1").run(&mut twin), ["LOST", "", &epoch, &free]);
     assert_eq!(twin.look(["EXISTS", &key(format!("object:{OBJECT}"))]), Reply::Int(1));

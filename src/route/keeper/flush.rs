@@ -1,21 +1,29 @@
 //! Shutdown: everything is saved and given up, in batches, until a deadline.
 
+use std::collections::HashSet;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, Result};
 use crate::ids::ObjectKey;
 
+use super::super::hub::millis;
 use super::super::kind::ObjectType;
+use super::super::record::Held;
 use super::{Inner, Keeper};
 
 /// Objects of one batch.
 const BATCH: usize = 256;
-/// Objects of a batch that are saved at the same time.
+/// Objects that are saved at the same time.
 const SIDE_BY_SIDE: usize = 128;
+/// How long one object may keep its place among those.
+const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
 /// How far a flush is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -52,9 +60,8 @@ pub struct FlushReport {
 impl<K: ObjectType> Keeper<K> {
     /// Saves and gives up every object, in batches, until `limit` has passed, and takes no more. `progress` is called after
     /// each batch. What could not be saved is listed. The objects that are under way at the deadline are listed too, and
-    /// end in the background. Safe to call again.
+    /// end in the background. In the end what this node owns and never loaded is given up. Safe to call again.
     pub async fn flush(&self, limit: Duration, mut progress: impl FnMut(FlushProgress)) -> FlushReport {
-        let deadline = Instant::now() + limit;
         let inner = &self.inner;
         inner.closing.store(true, std::sync::atomic::Ordering::Release);
         let all: Vec<_> = {
@@ -62,40 +69,94 @@ impl<K: ObjectType> Keeper<K> {
             slots.iter().filter(|(_, slot)| slot.is_used()).map(|(key, _)| key.clone()).collect()
         };
         let total = all.len();
+        let clock = Clock { limit, deadline: Instant::now() + limit, places: Semaphore::new(SIDE_BY_SIDE) };
         let mut report = FlushReport::default();
-        for batch in all.chunks(BATCH) {
-            let flushing = stream::iter(batch.iter().cloned()).map(|key| self.flush_one(key, deadline));
-            let mut flushing = flushing.buffer_unordered(SIDE_BY_SIDE);
-            while let Some((object, outcome)) = flushing.next().await {
-                match outcome {
-                    Ok(()) => report.done += 1,
-                    Err(error) => report.unsaved.push(inner.unsaved(object, error)),
-                }
+        let mut flushing: FuturesUnordered<_> = all.into_iter().map(|key| self.flush_one(key, &clock)).collect();
+        while let Some((object, outcome)) = flushing.next().await {
+            match outcome {
+                Ok(()) => report.done += 1,
+                Err(error) => report.unsaved.push(inner.unsaved(object, error)),
             }
             let now = FlushProgress { done: report.done, failed: report.unsaved.len(), total };
+            if !(now.done + now.failed).is_multiple_of(BATCH) && now.done + now.failed < total {
+                continue;
+            }
             tracing::info!(kind = %inner.name, done = now.done, failed = now.failed, total, "saving objects");
             metrics::gauge!("maitred_objects_flush_left", "kind" => inner.name.to_string())
                 .set((total - report.done) as f64);
             progress(now);
         }
+        drop(flushing);
+        if let Ok(Err(error)) = timeout_at(clock.deadline, self.give_up_unloaded(&report)).await {
+            tracing::debug!(kind = %inner.name, %error, "could not look for what was never loaded");
+        }
         inner.tidy();
         report
     }
 
-    async fn flush_one(&self, key: ObjectKey, deadline: Instant) -> (ObjectKey, Result<()>) {
-        let late = || Error::Timeout { target: "the store".to_owned(), timeout_ms: 0 };
-        if Instant::now() >= deadline {
+    async fn flush_one(&self, key: ObjectKey, clock: &Clock) -> (ObjectKey, Result<()>) {
+        let late = || Error::Timeout { target: "the store".to_owned(), timeout_ms: millis(clock.limit) };
+        let Ok(Ok(place)) = timeout_at(clock.deadline, clock.places.acquire()).await else { return (key, Err(late())) };
+        if Instant::now() >= clock.deadline {
             return (key, Err(late()));
         }
         let object = key.clone();
         let turn = self.inner.turn(&key);
-        let flushing = self.run(object.clone(), move |inner| async move {
+        let mut flushing = pin!(self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             inner.release(&key, &mut guard, false).await
-        });
-        let outcome = timeout_at(deadline, flushing).await.unwrap_or_else(|_| Err(late()));
+        }));
+        let patience = PATIENCE_MAX.min(clock.limit / 8);
+        let outcome = match timeout_at(clock.deadline.min(Instant::now() + patience), &mut flushing).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                // One that hangs makes room for the others, and has until the deadline.
+                drop(place);
+                timeout_at(clock.deadline, flushing).await.unwrap_or_else(|_| Err(late()))
+            }
+        };
         (object, outcome)
     }
+
+    /// What the store says is this node's and is not in memory: it was handed over and not loaded yet, or dropped after a
+    /// panic. There is nothing to save, but where writes are not fenced nobody else could take it for the lock timeout.
+    async fn give_up_unloaded(&self, report: &FlushReport) -> Result<()> {
+        let (inner, book) = (&self.inner, &self.inner.hub.book);
+        let me = book.acting()?;
+        let members = book.store().members(book.store().keys().owned(&me.node)).await?;
+        let left = members.iter().filter_map(|member| self.own(&ObjectKey::read(member).ok()?).ok());
+        let unsaved: HashSet<&ObjectKey> = report.unsaved.iter().map(|unsaved| &unsaved.object).collect();
+        let left = left.filter(|key| !unsaved.contains(key));
+        stream::iter(left)
+            .for_each_concurrent(SIDE_BY_SIDE, |key| {
+                let (me, turn, object) = (me.clone(), inner.turn(&key), key.clone());
+                let giving = self.run(key.clone(), move |inner| async move {
+                    let guard = turn.await;
+                    let book = &inner.hub.book;
+                    match book.read(&key).await? {
+                        Some(route) if guard.is_none() && route.is_of(&me.node, me.epoch) => {
+                            let held = Held::new(book.trust(), &key, me, route.version);
+                            inner.give_up(&held, false).await.map(|_| ())
+                        }
+                        _ => Ok(()),
+                    }
+                });
+                async move {
+                    if let Err(error) = giving.await {
+                        tracing::debug!(%object, %error, "could not give an object up that was never loaded");
+                    }
+                }
+            })
+            .await;
+        Ok(())
+    }
+}
+
+/// What the objects of one flush share.
+struct Clock {
+    limit: Duration,
+    deadline: Instant,
+    places: Semaphore,
 }
 
 impl<K: ObjectType> Inner<K> {

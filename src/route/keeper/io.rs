@@ -27,16 +27,13 @@ impl<K: ObjectType> Inner<K> {
         key: &ObjectKey,
         guard: &mut Guard<K::Object>,
     ) -> Result<RouteVersion> {
-        for _ in 0..2 {
+        // A load that took long is asked for like anything that is doubted; what that finds lost is taken once more.
+        for _ in 0..4 {
             match self.local(guard) {
                 Local::Writable(version) => return Ok(version),
                 Local::Doubtful => self.confirm(key, guard).await?,
-                Local::None => {
-                    if self.is_closing() {
-                        return Err(Error::ShuttingDown);
-                    }
-                    return self.take(key, guard).await;
-                }
+                Local::None if self.is_closing() => return Err(Error::ShuttingDown),
+                Local::None => self.take(key, guard).await.map(|_| ())?,
             }
         }
         Err(lost(key))
@@ -57,11 +54,12 @@ impl<K: ObjectType> Inner<K> {
         };
         match self.load(key).await {
             Ok(Some((object, cas))) => {
-                let version = held.version;
-                hub.table.wrote(route_of(&held), true);
+                let (version, route) = (held.version, route_of(&held));
                 let mut live = Live::new(object, held, cas, sent, gaps);
                 self.kind.promoted(key, &mut live.object).await;
                 **guard = Some(live);
+                // Not before: a callback that panics leaves nothing in memory.
+                hub.table.wrote(route, true);
                 metrics::counter!("maitred_objects_promoted_total", "kind" => self.name.to_string()).increment(1);
                 Ok(version)
             }
@@ -290,7 +288,7 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// `Some` where it was another's already.
-    async fn give_up(&self, held: &Held, delete: bool) -> Result<Option<Option<NodeId>>> {
+    pub(super) async fn give_up(&self, held: &Held, delete: bool) -> Result<Option<Option<NodeId>>> {
         match self.hub.book.release(held, delete).await? {
             ReleaseOutcome::Released(version) => {
                 let free = Route { owner: None, version, state: RouteState::Free, ..route_of(held) };

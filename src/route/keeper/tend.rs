@@ -1,7 +1,5 @@
 //! The timer: what changed is saved, what nobody uses is given up, and records are renewed in time.
 
-use std::time::Duration;
-
 use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
@@ -13,9 +11,6 @@ use super::{Inner, Keeper, Live};
 
 /// Objects that are saved at the same time.
 pub(super) const SIDE_BY_SIDE: usize = 64;
-
-/// Longest time of one round: the next one comes although a save or a callback hangs.
-const ROUND_MAX: Duration = Duration::from_secs(5);
 
 /// What the timer has to do with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +39,8 @@ impl<K: ObjectType> Keeper<K> {
         };
         metrics::gauge!("maitred_objects_due", "kind" => self.inner.name.to_string()).set(due.len() as f64);
         let round = stream::iter(due).for_each_concurrent(SIDE_BY_SIDE, |key| self.tend_one(key));
-        if timeout(ROUND_MAX, round).await.is_err() {
+        // The next one comes although a save or a callback hangs.
+        if timeout(self.inner.hub.round_max(), round).await.is_err() {
             // What runs goes on in its tasks; the next round leaves out what they are at.
             tracing::warn!(kind = %self.inner.name, "a round of saves did not end in time");
         }
