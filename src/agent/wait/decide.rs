@@ -117,12 +117,15 @@ impl Proxy {
         let Some(addr) = addr else { return self.stand_again(slot, visit).await };
         match core.book.claim(&token, &core.acting()?, &visit.op).await {
             Ok(ClaimOutcome::Claimed(_)) => {
-                // The answer to an enter may have been lost, and its repeat have come after the turn.
-                if visit.may_stand_twice(token.issued_at_ms) {
-                    self.leave_until_definite(slot, visit);
-                }
+                let turn_ms = token.issued_at_ms;
                 let transfer = self.drained_transfer(slot, visit, token, addr);
                 self.end_wait(slot, WaitUpdate::Transfer(Box::new(transfer)));
+                // The answer to an enter may have been lost, and its repeat have come after the turn. One that is still
+                // under way finds that the wait is over.
+                let entered = slot.visit();
+                if entered.may_stand_twice(turn_ms) {
+                    self.leave_until_definite(slot, &entered);
+                }
             }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse_wait(slot, Reason::Lost, format!("another proxy moves them to {}", token.server));
@@ -130,8 +133,8 @@ impl Proxy {
             Ok(ClaimOutcome::Expired | ClaimOutcome::Ended(_) | ClaimOutcome::None | ClaimOutcome::ServerGone) => {
                 return self.stand_again(slot, visit).await;
             }
-            // Asked again with the next tick, for as long as the token lives.
-            Err(error @ Error::KillSwitch { .. }) => return Err(error),
+            // Asked again with the next tick, for as long as the token lives; by then as another epoch where this one is over.
+            Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => return Err(error),
             Err(error) if error.is_retryable() => return Err(error),
             Err(error) => self.refuse_wait(slot, reason_of(&error), error.to_string()),
         }
