@@ -38,6 +38,12 @@ impl Depth {
     }
 }
 
+/// No region has a place left.
+pub(super) fn is_sold_out(regions: &BTreeSet<Region>, exhausted: &BTreeSet<Option<Region>>) -> bool {
+    let all = || !regions.is_empty() && regions.iter().all(|region| exhausted.contains(&Some(region.clone())));
+    exhausted.contains(&None) || all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +66,16 @@ mod tests {
         depth.pass(Some(1_088), [Some(south)]);
         depth.pass(None, []);
         assert!(depth.passed().is_empty() && depth.after.is_none());
+    }
+
+    // QUE-9: whoever waits deep in a long line gets the next place, not that of the next round.
+    #[test]
+    fn que_9_a_backend_without_places_stays_where_somebody_waits_for_one() {
+        let (north, south) = (Region::new("north").expect("valid"), Region::new("south").expect("valid"));
+        let both = BTreeSet::from([north.clone(), south.clone()]);
+        assert!(is_sold_out(&both, &BTreeSet::from([None])), "not for any region");
+        assert!(!is_sold_out(&both, &BTreeSet::from([Some(south.clone())])));
+        assert!(is_sold_out(&both, &BTreeSet::from([Some(south), Some(north)])));
+        assert!(!is_sold_out(&BTreeSet::new(), &BTreeSet::new()));
     }
 }

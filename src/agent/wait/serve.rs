@@ -22,7 +22,7 @@ use super::super::settle::Unknown;
 use super::super::setup::Setup;
 use super::super::wire::PlaceRequest;
 use super::awaited::Awaited;
-use super::depth::Depth;
+use super::depth::{Depth, is_sold_out};
 use super::options;
 
 /// Longest time between two looks.
@@ -160,34 +160,37 @@ impl<I: Inventory> Backend<I> {
             let mut exhausted = BTreeSet::new();
             let first = self.find(&lines, None, PAGE).await?;
             let more_after = first.more_after;
-            let issued = self.serve_found(&lines, first, &regions, &mut exhausted, awaited).await?;
-            let Some(end) = more_after.filter(|_| !exhausted.contains(&None)) else { return Ok(()) };
+            let none = BTreeSet::new();
+            let issued = self.serve_found(&lines, first, &regions, &none, &mut exhausted, awaited).await?;
+            let Some(end) = more_after.filter(|_| !is_sold_out(&regions, &exhausted)) else { return Ok(()) };
             if issued > 0 {
                 continue;
             }
             // None of the first can be served here, and places may be left.
-            let after = {
+            let (after, passed) = {
                 let mut depth = self.serving.depth();
-                let after = depth.begin(end, regions.clone());
-                exhausted.extend(depth.passed().iter().cloned());
-                after
+                (depth.begin(end, regions.clone()), depth.passed().clone())
             };
-            exhausted.iter().for_each(|region| awaited.add(region.as_ref()));
+            passed.iter().for_each(|region| awaited.add(region.as_ref()));
             let deep = self.find(&lines, Some(after), DEEP).await?;
             let more_after = deep.more_after;
-            if self.serve_found(&lines, deep, &regions, &mut exhausted, awaited).await? == 0 {
-                self.serving.depth().pass(more_after, exhausted);
+            if self.serve_found(&lines, deep, &regions, &passed, &mut exhausted, awaited).await? == 0 {
+                // Without places there is nothing to look for, and the next one is for somebody here.
+                if !is_sold_out(&regions, &exhausted) {
+                    self.serving.depth().pass(more_after, exhausted);
+                }
                 return Ok(());
             }
         }
     }
 
-    /// Serves those of `found` whom it can, and answers how many. Of what is `exhausted` nobody is served.
+    /// Serves those of `found` whom it can, and answers how many. Of what was `passed` or is `exhausted` nobody is served.
     async fn serve_found(
         self: &Arc<Self>,
         lines: &[Line],
         found: Found,
         regions: &BTreeSet<Region>,
+        passed: &BTreeSet<Option<Region>>,
         exhausted: &mut BTreeSet<Option<Region>>,
         awaited: &mut Awaited,
     ) -> Result<usize> {
@@ -197,7 +200,7 @@ impl<I: Inventory> Backend<I> {
             if wish.region.as_ref().is_some_and(|region| !regions.contains(region)) {
                 continue;
             }
-            let none_left = exhausted.contains(&None) || exhausted.contains(&wish.region);
+            let none_left = [passed, &*exhausted].iter().any(|of| of.contains(&None) || of.contains(&wish.region));
             // Others of the line that was not read to its end may come before this one.
             let is_early = issued > 0 && found.more_after.is_some_and(|end| wish.seq() > Some(end));
             if failed.is_some() || none_left || is_early || paused.contains(line.name()) {
