@@ -4,6 +4,8 @@
 mod agents_common;
 mod support;
 
+#[path = "wait/blocked.rs"]
+mod blocked;
 #[path = "wait/cancel.rs"]
 mod cancel;
 #[path = "wait/fair.rs"]

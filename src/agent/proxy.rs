@@ -298,18 +298,14 @@ impl ProxyAgent {
         if let Some(waiting) = self.proxy.waits.of_request(player, request) {
             return self.proxy.cancel_wait(&waiting).await;
         }
-        let transfer = self.proxy.transfers().remove(request);
+        let transfer = self.proxy.transfers().get(request).cloned();
         let op = transfer.as_ref().map_or_else(OperationId::fresh, |transfer| transfer.claim_op.clone());
         let outcome = self.proxy.core.book.cancel(player, request, &self.proxy.claimant(), Some(&op), &[]).await;
-        if let Err(error) = &outcome
-            && error.is_retryable()
-        {
-            self.proxy.cancel_until_definite(player.clone(), request.clone(), op, Vec::new());
-        }
-        match (outcome, transfer) {
-            // The request was given the token of another one, which the player had already.
-            (Ok(CancelOutcome::Marked), Some(transfer)) if transfer.token.request != *request => {
-                Ok(match self.failed(&transfer, "cancelled").await? {
+        // Given the token of another request, or of a wait: the mark does not reach that.
+        let other = transfer.filter(|transfer| transfer.token.request != *request);
+        let outcome = match (outcome, &other) {
+            (Ok(CancelOutcome::Marked), Some(transfer)) => {
+                self.failed(transfer, "cancelled").await.map(|released| match released {
                     ReleaseOutcome::Released => CancelOutcome::Released,
                     ReleaseOutcome::Landed => CancelOutcome::Landed,
                     ReleaseOutcome::Lost => CancelOutcome::Lost,
@@ -317,7 +313,17 @@ impl ProxyAgent {
                 })
             }
             (outcome, _) => outcome,
+        };
+        match &outcome {
+            Err(error) if error.is_retryable() => {
+                self.proxy.cancel_until_definite(player.clone(), request.clone(), op, Vec::new());
+                if let Some(transfer) = other {
+                    self.proxy.release_until_definite(transfer.token, transfer.claim_op);
+                }
+            }
+            _ => drop(self.proxy.transfers().remove(request)),
         }
+        outcome
     }
 
     /// A player connects who may have a token already: it is claimed, and they are to be moved. Runs `token/claim`.

@@ -55,4 +55,4 @@ pub use pass::{LoginPass, PassRefusal, PassRow};
 pub use round::{Admitter, ROUND_MAX};
 pub use sweep::{SweepReport, lines};
 pub use ticket::{ATTRIBUTES_MAX_BYTES, Attributes, Holder, Ticket, TicketText};
-pub use wait::{DRAINED_ATTEMPT, Drained, Wish, heads};
+pub use wait::{DRAINED_ATTEMPT, Drained, Page, Wish, pages};

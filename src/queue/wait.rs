@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, Player, Region, RequestId, TokenId};
+use crate::node::roster::score_ms;
 use crate::node::{KILL, kill_name};
 use crate::store::{Invocation, scripts};
 use crate::token::{BookOptions, Claimant, PAYLOAD_MAX_BYTES, Token};
@@ -36,14 +37,25 @@ impl Wish {
     }
 }
 
-/// Who waits in each of these lines, in order, the first `count`. One bulk read, no script.
-pub async fn heads(lines: &[Line], count: usize) -> Result<Vec<Vec<Player>>> {
+/// A piece of a wait line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Who waits, in order.
+    pub players: Vec<Player>,
+    /// Where the last entry stands, where there may be more behind it.
+    pub more_after: Option<u64>,
+}
+
+/// Who waits in each of these wait lines, in order, the first `count` behind the place `after`. One bulk read, no script.
+pub async fn pages(lines: &[Line], after: Option<u64>, count: usize) -> Result<Vec<Page>> {
     let Some(first) = lines.first() else { return Ok(Vec::new()) };
     let keys: Vec<_> = lines.iter().map(|line| first.store.keys().line(&line.options.name)).collect();
-    let names = first.store.score_ranges(&keys, "+inf", count).await?;
-    // What is no player was written by hand.
-    let players = |names: Vec<String>| names.iter().filter_map(|name| Player::new(name).ok()).collect();
-    Ok(names.into_iter().map(players).collect())
+    let page = |entries: Vec<(String, f64)>| Page {
+        more_after: entries.last().filter(|_| entries.len() >= count).map(|(_, score)| score_ms(*score)),
+        // What is no player was written by hand, and counts all the same: others stand behind it.
+        players: entries.iter().filter_map(|(name, _)| Player::new(name).ok()).collect(),
+    };
+    Ok(first.store.score_pages(&keys, after, count).await?.into_iter().map(page).collect())
 }
 
 /// How the drain of one wish ended.
@@ -63,8 +75,8 @@ impl Line {
     /// The first of a wait line, in order. Tickets that do not verify are among them: [`drain`](Self::drain) puts them out.
     /// Bulk reads, no script.
     pub async fn wishes(&self, count: usize) -> Result<Vec<Wish>> {
-        let heads = heads(std::slice::from_ref(self), count).await?;
-        self.wishes_of(heads.first().map_or(&[][..], Vec::as_slice)).await
+        let pages = pages(std::slice::from_ref(self), None, count).await?;
+        self.wishes_of(pages.first().map_or(&[][..], |page| page.players.as_slice())).await
     }
 
     /// The wishes of `players`, who were found in the line, in their order. One without a ticket is put out by

@@ -280,6 +280,46 @@ impl Store {
         Ok(all)
     }
 
+    /// Like [`score_ranges`](Self::score_ranges), with the scores, and only those above `after`.
+    pub async fn score_pages(
+        &self,
+        keys: &[Key<'_>],
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<Vec<(String, f64)>>> {
+        let during = "reading sorted sets";
+        let mut all = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Ok(all);
+        }
+        let min = after.map_or_else(|| "-inf".to_owned(), |after| format!("({after}"));
+        let mut connection = self.pooled(during).await?;
+        for batch in keys.chunks(BATCH) {
+            let mut pipeline = Pipeline::new();
+            for key in batch {
+                pipeline
+                    .cmd("ZRANGEBYSCORE")
+                    .arg(key)
+                    .arg(&min)
+                    .arg("+inf")
+                    .arg("WITHSCORES")
+                    .arg("LIMIT")
+                    .arg(0)
+                    .arg(limit);
+            }
+            let values = connection
+                .req_packed_commands(&pipeline, 0, batch.len())
+                .await
+                .map_err(|error| fault::typed(during, &error))?;
+            let text = |(member, score): (Vec<u8>, f64)| (String::from_utf8_lossy(&member).into_owned(), score);
+            for value in values {
+                let page: Vec<(Vec<u8>, f64)> = redis::from_redis_value(value).unwrap_or_default();
+                all.push(page.into_iter().map(text).collect());
+            }
+        }
+        Ok(all)
+    }
+
     /// What stands behind `maitred:{zone}:<kind>` in the keys that exist, sorted (`SCAN` on a pooled connection). Walks
     /// the whole keyspace of the store: for what an operator asks for by hand.
     pub async fn names(&self, kind: &'static str) -> Result<Vec<String>> {

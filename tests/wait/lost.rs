@@ -1,11 +1,12 @@
 //! Events, replies, memberships and data that get lost.
 
-use maitred::agent::Reason;
+use futures_util::{FutureExt, StreamExt, stream};
+use maitred::agent::{Reason, WaitUpdate};
 use maitred::store::scripts;
 use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, key, lands, player, proxy, sees};
+use crate::agents_common::{LIMIT, backend, config, key, lands, player, proxy, sees, state};
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -151,4 +152,55 @@ async fn r_23_a_proxy_that_was_gone_for_a_while_takes_its_players_places_up_agai
     shelf.restock(1);
     b1.restocked();
     served(&mut alice).await;
+}
+
+// nor is one of many forgotten whom the proxy is just looking at when it joins again.
+#[tokio::test]
+async fn r_23_of_a_crowd_nobody_is_sent_away_because_the_store_lost_them() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1]).await;
+    let names: Vec<String> = (0..400).map(|n| format!("u{n}")).collect();
+    let mut crowd: Vec<_> = stream::iter(&names).map(|name| waits_for_any(&p1, name)).buffered(32).collect().await;
+    for _ in 0..3 {
+        let before = order(&mut conn).await;
+        let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await.expect("flushed");
+        eventually("all are back", LIMIT, async || {
+            for waiting in &mut crowd {
+                if let Some(Some(WaitUpdate::Refused(refusal))) = waiting.next().now_or_never() {
+                    panic!("sent away: {refusal:?}");
+                }
+            }
+            order(&mut conn).await == before
+        })
+        .await;
+    }
+}
+
+// the answer to the enter is lost, the turn comes, and the repeat of the enter finds no ticket.
+#[tokio::test]
+async fn r_1_an_enter_repeated_after_the_turn_leaves_no_second_ticket() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let wire = FaultProxy::start(&store);
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let p1 = proxy(queueing("p1", &wire.url())).await;
+    sees(&p1, &[&b1]).await;
+    wire.refuse(true);
+    wire.drop_next_reply_of(&format!("EVALSHA {}", scripts::QUEUE_ENTER.pinned()), Action::Cut);
+    let (mut alice, ()) = tokio::join!(waits_for_any(&p1, "alice"), async {
+        eventually("she waits", LIMIT, async || tickets(&mut conn, "wait").await.len() == 1).await;
+        shelf.restock(1);
+        b1.restocked();
+        eventually("her turn comes", LIMIT, async || state(&mut conn, "alice").await == "PENDING").await;
+        wire.refuse(false);
+    });
+    served(&mut alice).await;
+    eventually("no ticket is left", LIMIT, async || tickets(&mut conn, "wait").await.is_empty()).await;
+    lands(&b1, "alice").await;
+    assert_eq!((b1.promised(), shelf.used()), (0, 1));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::ids::Player;
+use crate::ids::{Epoch, Player};
 use crate::queue::{Attributes, Entered, TicketText};
 use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
 
@@ -29,12 +29,14 @@ impl Proxy {
 
     async fn decided(self: &Arc<Self>, slot: &Arc<Slot>, drained: bool) -> Result<()> {
         let (visit, player) = (slot.visit(), &slot.request.player);
-        if drained
-            && let Some(row) = self.token_of(player).await?
-            && row.token.request == visit.wish
-            && row.is_live(self.core.store.clock().now_ms())
-        {
-            return self.claim_drained(slot, &visit, row).await;
+        if drained || visit.doubtful {
+            if let Some(row) = self.token_of(player).await?
+                && row.token.request == visit.wish
+                && row.is_live(self.core.store.clock().now_ms())
+            {
+                return self.claim_drained(slot, &visit, row).await;
+            }
+            slot.trust(&visit.session);
         }
         if !visit.entered {
             return Ok(());
@@ -60,9 +62,9 @@ impl Proxy {
                 self.refuse_wait(slot, Reason::Lost, why);
                 Ok(())
             }
-            _ if visit.stale => self.stand(slot, &visit).await,
+            _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
-            _ if !self.is_known().await? => Ok(()),
+            _ if !self.is_known(visit.epoch).await? => Ok(()),
             _ => {
                 self.refuse_wait(slot, Reason::WaitEnded, format!("the place in {} is gone", slot.line.name()));
                 Ok(())
@@ -82,11 +84,11 @@ impl Proxy {
         }
     }
 
-    /// The store has this node's row of its present epoch.
-    async fn is_known(&self) -> Result<bool> {
+    /// The store has this node's row of `epoch`.
+    async fn is_known(&self, epoch: Epoch) -> Result<bool> {
         let core = &self.core;
         let rows = core.store.fields(&[core.store.keys().node(&core.identity.id)], &["epoch"]).await?;
-        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(core.lease.epoch().0))
+        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(epoch.0))
     }
 
     /// Another request of the player left a token that nobody moves them to, at a server that will do.
@@ -115,8 +117,15 @@ impl Proxy {
         let Some(addr) = addr else { return self.stand_again(slot, visit).await };
         match core.book.claim(&token, &core.acting()?, &visit.op).await {
             Ok(ClaimOutcome::Claimed(_)) => {
+                let turn_ms = token.issued_at_ms;
                 let transfer = self.drained_transfer(slot, visit, token, addr);
                 self.end_wait(slot, WaitUpdate::Transfer(Box::new(transfer)));
+                // The answer to an enter may have been lost, and its repeat have come after the turn. One that is still
+                // under way finds that the wait is over.
+                let entered = slot.visit();
+                if entered.may_stand_twice(turn_ms) {
+                    self.leave_until_definite(slot, &entered);
+                }
             }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse_wait(slot, Reason::Lost, format!("another proxy moves them to {}", token.server));
@@ -124,8 +133,8 @@ impl Proxy {
             Ok(ClaimOutcome::Expired | ClaimOutcome::Ended(_) | ClaimOutcome::None | ClaimOutcome::ServerGone) => {
                 return self.stand_again(slot, visit).await;
             }
-            // Asked again with the next tick, for as long as the token lives.
-            Err(error @ Error::KillSwitch { .. }) => return Err(error),
+            // Asked again with the next tick, for as long as the token lives; by then as another epoch where this one is over.
+            Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => return Err(error),
             Err(error) if error.is_retryable() => return Err(error),
             Err(error) => self.refuse_wait(slot, reason_of(&error), error.to_string()),
         }
@@ -160,7 +169,8 @@ impl Proxy {
         let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
         match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
             Entered::Waiting(place) => {
-                slot.placed(&place);
+                slot.placed(&place, holder.epoch);
+                slot.doubt();
                 slot.tell(Some(place.position), self.waits.estimate_ms(slot.line.name(), place.position));
             }
             Entered::Full => self.refuse_wait(slot, Reason::QueueFull, "the line was full when it was entered again"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, Result};
 use crate::ids::{LineName, Player, RequestId};
@@ -21,6 +21,9 @@ use super::slot::{Slot, Visit};
 
 /// Between two tries of what goes on in the background.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// An enter that took so long may have been sent more than once.
+const REPEATED_AFTER: Duration = Duration::from_millis(5);
 
 /// The line that a request which ended for `reason` waits in; `None` where it does not wait.
 pub(in crate::agent) fn line_for(core: &Core, config: &Config, request: &Request, reason: Reason) -> Option<LineName> {
@@ -46,25 +49,44 @@ pub(in crate::agent) async fn queue(
 ) -> std::result::Result<Waiting, (Reason, String)> {
     let core = &proxy.core;
     let failed = |error: &Error| (reason_of(error), error.to_string());
-    let visit = Visit::fresh();
+    let visit = Visit::fresh(core.lease.epoch());
     let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref()).map_err(|error| failed(&error))?;
     let claimant = core.acting().map_err(|error| failed(&error))?;
     let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options(line, &config.wait))
         .map_err(|error| failed(&error))?;
     let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
+    let _entering = slot.entering.lock().await;
     // Known before the ticket stands, so that no event about it is missed.
-    let replaced = proxy.waits.add(&slot);
-    if let Some(other) = &replaced {
+    let replaced = proxy.waits.add(&slot).and_then(|other| {
         let why = "another request of the player has its place in the line";
-        proxy.end_wait(other, WaitUpdate::Refused(proxy.refusal(Reason::Lost, why)));
+        proxy.end_wait(&other, WaitUpdate::Refused(proxy.refusal(Reason::Lost, why)));
+        // One whose turn came a moment ago has its place.
+        other.refusal().map(|_| slot.take_over(&other))
+    });
+    let mut entering = Entering { proxy, slot: &slot, is_definite: false };
+    // The last word is the newest request's.
+    for other in replaced.unwrap_or_default() {
+        drop(other.entering.lock().await);
     }
-    let mut entering = Entering { proxy, slot: &slot, replaced, is_definite: false };
+    if let Some(refusal) = slot.refusal() {
+        return Err((refusal.reason, refusal.detail));
+    }
+    let asked = Instant::now();
     match slot.line.enter(&claimant, &request.player, 0, &visit.session, &attributes, None).await {
-        // Cancelled a moment ago, by a call that may have found no ticket yet.
-        Ok(Entered::Waiting(_)) if slot.is_cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
         Ok(Entered::Waiting(place)) => {
+            // Over already, by a cancel or another request that may have found no ticket yet.
+            if let Some(refusal) = slot.refusal() {
+                return Err((refusal.reason, refusal.detail));
+            }
             entering.is_definite = true;
-            slot.placed(&place);
+            slot.placed(&place, claimant.epoch);
+            if asked.elapsed() >= REPEATED_AFTER {
+                slot.doubt();
+            }
+            // Its turn came before this answer, which may be that of a repeat.
+            if slot.is_over() {
+                proxy.leave_until_definite(&slot, &slot.visit());
+            }
             slot.tell(Some(place.position), proxy.waits.estimate_ms(slot.line.name(), place.position));
             Ok(Waiting::new(proxy, Arc::clone(&slot)))
         }
@@ -84,19 +106,16 @@ pub(in crate::agent) async fn queue(
 struct Entering<'a> {
     proxy: &'a Arc<Proxy>,
     slot: &'a Arc<Slot>,
-    /// Whose ticket it takes over.
-    replaced: Option<Arc<Slot>>,
     is_definite: bool,
 }
 
 impl Drop for Entering<'_> {
     fn drop(&mut self) {
-        if self.is_definite {
-            return;
+        if !self.is_definite {
+            self.proxy.abandon(self.slot);
         }
-        self.proxy.abandon(self.slot);
-        // Its own ticket may still be there.
-        if let Some(replaced) = self.replaced.take() {
+        // Their own tickets may still be there; or their turn had come, and they have tokens.
+        for replaced in self.slot.take_replaced() {
             self.proxy.retire_until_definite(replaced);
         }
     }
@@ -125,7 +144,12 @@ impl Proxy {
     /// The handle is gone: the player leaves the line, or gives the place up that nobody heard of.
     pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
         self.waits.remove(slot);
-        let never_entered = slot.is_cancelled() && !slot.visit().entered;
+        let never_entered = slot.refusal().is_some() && !slot.visit().entered;
+        // Whoever took it over retires it, once the place is theirs.
+        if slot.is_taken_over() {
+            slot.abandon();
+            return;
+        }
         match slot.abandon() {
             Some(_) if never_entered => self.retire_until_definite(Arc::clone(slot)),
             None => self.retire_until_definite(Arc::clone(slot)),
@@ -143,9 +167,11 @@ impl Proxy {
     /// same call ends.
     async fn retire(&self, slot: &Slot) -> Result<CancelOutcome> {
         let (visit, player) = (slot.visit(), &slot.request.player);
-        let outcome = self.core.book.cancel(player, &visit.wish, &self.claimant(), Some(&visit.op), &[]).await?;
-        slot.line.leave(&self.holder(), player, &visit.session).await?;
-        Ok(outcome)
+        let outcome = self.core.book.cancel(player, &visit.wish, &self.claimant(), Some(&visit.op), &[]).await;
+        if !outcome.as_ref().is_err_and(Error::is_retryable) {
+            slot.line.leave(&self.holder(), player, &visit.session).await?;
+        }
+        outcome
     }
 
     fn retire_until_definite(self: &Arc<Self>, slot: Arc<Slot>) {
@@ -168,6 +194,26 @@ impl Proxy {
         };
         // A handle can be dropped outside of every runtime.
         self.core.tasks.spawn_on(retiring, &self.core.runtime);
+    }
+
+    /// Takes the ticket of a visit away that stands although its turn has come.
+    pub(super) fn leave_until_definite(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) {
+        let (proxy, slot, session) = (Arc::clone(self), Arc::clone(slot), visit.session.clone());
+        let leaving = async move {
+            let player = &slot.request.player;
+            while let Err(error) = slot.line.leave(&proxy.holder(), player, &session).await {
+                if !error.is_retryable() {
+                    tracing::warn!(%player, %error, "could not leave a wait line");
+                    return;
+                }
+                tracing::debug!(%player, %error, "leaving a wait line again");
+                tokio::select! {
+                    () = proxy.core.stop.cancelled() => return,
+                    () = sleep(RETRY_EVERY) => {}
+                }
+            }
+        };
+        self.core.tasks.spawn_on(leaving, &self.core.runtime);
     }
 
     /// The player of a waiting request went away for good. What the store does not answer goes on in the background.

@@ -13,7 +13,7 @@
 //! - [`Waiting`]: what the application holds of a request that waits. [`WaitUpdate`]: what it hears.
 //! - `slot`: one such request on its proxy. `waits`: all of them. `enter`, `decide`, `watch`: how it gets into the line, what
 //!   becomes of it, and the loop that looks.
-//! - `serve`: the backend's loop. `awaited`: whom a fresh request must not overtake.
+//! - `serve`: the backend's loop. `depth`: how far back it looked. `awaited`: whom a fresh request must not overtake.
 //! - `upkeep`: lines of removed servers.
 //!
 //! Invariants: a place is given for one ticket, and goes home only when it is certain that no token stands for it; whoever
@@ -22,6 +22,7 @@
 
 mod awaited;
 mod decide;
+mod depth;
 mod enter;
 mod handle;
 mod pace;

@@ -9,10 +9,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, Player, Region, TokenId};
 use crate::node::NodeState;
-use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, heads};
+use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, pages};
 use crate::token::{Claimant, IssueOrder};
 
 use super::super::backend::{Backend, BackendEvent, Inventory, Offer};
@@ -22,13 +22,14 @@ use super::super::settle::Unknown;
 use super::super::setup::Setup;
 use super::super::wire::PlaceRequest;
 use super::awaited::Awaited;
+use super::depth::{Depth, is_sold_out};
 use super::options;
 
 /// Longest time between two looks.
 const TICK: Duration = Duration::from_secs(1);
 /// Wishes of each line that one look reads.
 const PAGE: usize = 64;
-/// Wishes of each line that are looked at where none of the first can be served here and places may be left.
+/// Wishes of each line that one look reads further back, where none of the first can be served here and places may be left.
 const DEEP: usize = 1_024;
 /// A drain that the store did not answer cannot have its effect any more after this time, in ms: the script refuses what was
 /// signed more than 5 s ago.
@@ -44,6 +45,7 @@ pub(in crate::agent) struct Serving {
     /// Held during a look, so that whoever leaves can wait for its end.
     pub busy: tokio::sync::Mutex<()>,
     awaited: Mutex<Awaited>,
+    depth: Mutex<Depth>,
     /// Tickets that are being turned into tokens; also those of which the store has not said yet whether they were.
     drains: Mutex<HashMap<TokenId, (Line, Wish)>>,
 }
@@ -51,6 +53,10 @@ pub(in crate::agent) struct Serving {
 impl Serving {
     fn drains(&self) -> MutexGuard<'_, HashMap<TokenId, (Line, Wish)>> {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn depth(&self) -> MutexGuard<'_, Depth> {
+        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody waits for what a fresh request in `region` would take.
@@ -81,8 +87,17 @@ enum Served {
 /// What one look found.
 struct Found {
     wishes: Vec<(Line, Wish)>,
-    /// There are more behind them.
-    more: bool,
+    /// Up to where both lines were read, where there are more behind it.
+    more_after: Option<u64>,
+}
+
+/// What went wrong concerns one player's rows or payload.
+fn is_of_one(error: &Error) -> bool {
+    match error {
+        Error::Refused { refusal, .. } => *refusal == StoreRefusal::WrongType,
+        Error::OutOfBounds { .. } | Error::Protocol { .. } | Error::InvalidId(_) => true,
+        _ => false,
+    }
 }
 
 /// Serves the wait lines until the agent stops.
@@ -139,47 +154,77 @@ impl<I: Inventory> Backend<I> {
     /// Serves in order until there is no place or nobody is left. `awaited` becomes what is waited for then.
     async fn serve_all(self: &Arc<Self>, awaited: &mut Awaited) -> Result<()> {
         let lines = self.wait_lines()?;
-        let mut most = PAGE;
         loop {
             *awaited = Awaited::default();
-            let Found { wishes, more } = self.find(&lines, most).await?;
-            if wishes.is_empty() && !more {
+            let regions: BTreeSet<Region> = self.inventory.regions().into_keys().collect();
+            let mut exhausted = BTreeSet::new();
+            let first = self.find(&lines, None, PAGE).await?;
+            let more_after = first.more_after;
+            let none = BTreeSet::new();
+            let issued = self.serve_found(&lines, first, &regions, &none, &mut exhausted, awaited).await?;
+            let Some(end) = more_after.filter(|_| !is_sold_out(&regions, &exhausted)) else { return Ok(()) };
+            if issued > 0 {
+                continue;
+            }
+            // None of the first can be served here, and places may be left.
+            let (after, passed) = {
+                let mut depth = self.serving.depth();
+                (depth.begin(end, regions.clone()), depth.passed().clone())
+            };
+            passed.iter().for_each(|region| awaited.add(region.as_ref()));
+            let deep = self.find(&lines, Some(after), DEEP).await?;
+            let more_after = deep.more_after;
+            if self.serve_found(&lines, deep, &regions, &passed, &mut exhausted, awaited).await? == 0 {
+                // Without places there is nothing to look for, and the next one is for somebody here.
+                if !is_sold_out(&regions, &exhausted) {
+                    self.serving.depth().pass(more_after, exhausted);
+                }
                 return Ok(());
             }
-            let paused = paused(&lines, &wishes).await?;
-            let regions = self.inventory.regions();
-            let mut exhausted: BTreeSet<Option<Region>> = BTreeSet::new();
-            let (mut issued, mut failed) = (0_usize, None);
-            for (line, wish) in wishes {
-                if wish.region.as_ref().is_some_and(|region| !regions.contains_key(region)) {
-                    continue;
-                }
-                let none_left = exhausted.contains(&None) || exhausted.contains(&wish.region);
-                if failed.is_some() || none_left || paused.contains(line.name()) {
-                    awaited.add(wish.region.as_ref());
-                    continue;
-                }
-                match self.serve_one(&line, &wish).await {
-                    Ok(Served::Issued) => issued += 1,
-                    Ok(Served::NotNeeded) => {}
-                    Ok(Served::NoPlace) => {
-                        awaited.add(wish.region.as_ref());
-                        exhausted.insert(wish.region);
-                    }
-                    Err(error) => {
-                        awaited.add(wish.region.as_ref());
-                        failed = Some(error);
-                    }
-                }
+        }
+    }
+
+    /// Serves those of `found` whom it can, and answers how many. Of what was `passed` or is `exhausted` nobody is served.
+    async fn serve_found(
+        self: &Arc<Self>,
+        lines: &[Line],
+        found: Found,
+        regions: &BTreeSet<Region>,
+        passed: &BTreeSet<Option<Region>>,
+        exhausted: &mut BTreeSet<Option<Region>>,
+        awaited: &mut Awaited,
+    ) -> Result<usize> {
+        let paused = paused(lines, &found.wishes).await?;
+        let (mut issued, mut failed) = (0_usize, None);
+        for (line, wish) in found.wishes {
+            if wish.region.as_ref().is_some_and(|region| !regions.contains(region)) {
+                continue;
             }
-            match failed {
-                Some(error) => return Err(error),
-                None if exhausted.contains(&None) || !more => return Ok(()),
-                None if issued > 0 => most = PAGE,
-                None if most < DEEP => most = DEEP,
-                None => return Ok(()),
+            let none_left = [passed, &*exhausted].iter().any(|of| of.contains(&None) || of.contains(&wish.region));
+            // Others of the line that was not read to its end may come before this one.
+            let is_early = issued > 0 && found.more_after.is_some_and(|end| wish.seq() > Some(end));
+            if failed.is_some() || none_left || is_early || paused.contains(line.name()) {
+                awaited.add(wish.region.as_ref());
+                continue;
+            }
+            match self.serve_one(&line, &wish).await {
+                Ok(Served::Issued) => issued += 1,
+                Ok(Served::NotNeeded) => {}
+                Ok(Served::NoPlace) => {
+                    awaited.add(wish.region.as_ref());
+                    exhausted.insert(wish.region);
+                }
+                // Those behind have nothing to do with it.
+                Err(error) if is_of_one(&error) => {
+                    tracing::warn!(player = %wish.player, line = %line.name(), %error, "cannot serve this player");
+                }
+                Err(error) => {
+                    awaited.add(wish.region.as_ref());
+                    failed = Some(error);
+                }
             }
         }
+        failed.map_or(Ok(issued), Err)
     }
 
     fn wait_lines(&self) -> Result<[Line; 2]> {
@@ -191,13 +236,14 @@ impl<I: Inventory> Backend<I> {
         Ok([line(LineName::wait())?, line(LineName::wait_for(&core.identity.id))?])
     }
 
-    /// The first of both lines, by when they came. One round trip where nobody waits.
-    async fn find(&self, lines: &[Line], most: usize) -> Result<Found> {
-        let mut found = Found { wishes: Vec::new(), more: false };
-        for (line, players) in lines.iter().zip(heads(lines, most).await?) {
-            found.more |= players.len() >= most;
-            if !players.is_empty() {
-                found.wishes.extend(line.wishes_of(&players).await?.into_iter().map(|wish| (line.clone(), wish)));
+    /// Those of both lines behind the place `after`, at most so many of each, by when they came. One round trip where nobody
+    /// waits.
+    async fn find(&self, lines: &[Line], after: Option<u64>, most: usize) -> Result<Found> {
+        let mut found = Found { wishes: Vec::new(), more_after: None };
+        for (line, page) in lines.iter().zip(pages(lines, after, most).await?) {
+            found.more_after = [found.more_after, page.more_after].into_iter().flatten().min();
+            if !page.players.is_empty() {
+                found.wishes.extend(line.wishes_of(&page.players).await?.into_iter().map(|wish| (line.clone(), wish)));
             }
         }
         found.wishes.sort_by_key(|(_, wish)| wish.seq());

@@ -1,14 +1,18 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::ids::{OperationId, RequestId, SessionId};
+use crate::ids::{Epoch, OperationId, RequestId, SessionId};
 use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
 
 use super::super::charge::Charge;
-use super::super::request::{Reason, Request};
+use super::super::request::{Refusal, Request};
 use super::handle::WaitUpdate;
+
+/// An enter may be repeated for so long, in ms: the script refuses what was signed before.
+const JUST_MS: u64 = 6_000;
 
 /// What the line knows of a request. Another one each time it stands there anew.
 #[derive(Debug, Clone)]
@@ -23,12 +27,18 @@ pub(super) struct Visit {
     pub lane: u16,
     /// The store answered that the ticket is there.
     pub entered: bool,
+    /// Of this node when the ticket was signed.
+    pub epoch: Epoch,
     /// The ticket has to be signed anew, or may be gone with the store's data: enter again.
     pub stale: bool,
+    /// It may have been entered more than once.
+    pub again: bool,
+    /// A token may stand although the ticket does.
+    pub doubtful: bool,
 }
 
 impl Visit {
-    pub fn fresh() -> Self {
+    pub fn fresh(epoch: Epoch) -> Self {
         Self {
             session: SessionId::fresh(),
             wish: RequestId::fresh(),
@@ -36,13 +46,21 @@ impl Visit {
             seq: 0,
             lane: 0,
             entered: false,
+            epoch,
             stale: false,
+            again: false,
+            doubtful: false,
         }
+    }
+
+    /// It may have been entered once more at the time of a turn, given in store ms: only just entered, or again.
+    pub fn may_stand_twice(&self, turn_ms: u64) -> bool {
+        self.entered && (self.again || self.seq.saturating_add(JUST_MS) >= turn_ms)
     }
 
     /// Another visit for the place of this one.
     pub fn again(&self) -> Self {
-        Self { seq: self.seq, lane: self.lane, entered: self.entered, stale: true, ..Self::fresh() }
+        Self { seq: self.seq, lane: self.lane, entered: self.entered, stale: true, ..Self::fresh(self.epoch) }
     }
 }
 
@@ -69,6 +87,11 @@ pub(in crate::agent) struct Slot {
     pub since: Instant,
     /// Held by whoever finds out what became of the ticket.
     pub deciding: tokio::sync::Mutex<()>,
+    /// Held while it enters the line.
+    pub entering: tokio::sync::Mutex<()>,
+    /// Earlier requests of the player whose place it takes over, until they are retired.
+    replaced: Mutex<Vec<Arc<Slot>>>,
+    taken_over: AtomicBool,
     pub(super) state: watch::Sender<SlotState>,
     visit: Mutex<Visit>,
     charge: Mutex<Option<Charge>>,
@@ -81,6 +104,9 @@ impl Slot {
             request,
             since: Instant::now(),
             deciding: tokio::sync::Mutex::default(),
+            entering: tokio::sync::Mutex::default(),
+            replaced: Mutex::default(),
+            taken_over: AtomicBool::new(false),
             state: watch::Sender::default(),
             visit: Mutex::new(visit),
             charge: Mutex::new(Some(charge)),
@@ -99,13 +125,44 @@ impl Slot {
         *self.lock() = visit;
     }
 
-    /// The line knows it under the session of `place`.
-    pub fn placed(&self, place: &Place) {
+    /// The line knows it under the session of `place`, held by `epoch`.
+    pub fn placed(&self, place: &Place, epoch: Epoch) {
         let mut visit = self.lock();
         if visit.session == place.session {
             (visit.seq, visit.lane) = (place.seq, place.lane);
-            (visit.entered, visit.stale) = (true, false);
+            (visit.entered, visit.epoch, visit.stale) = (true, epoch, false);
         }
+    }
+
+    /// Takes the place of `other` over, and of those that it took over and has not retired. Answers them.
+    pub fn take_over(&self, other: &Arc<Self>) -> Vec<Arc<Self>> {
+        other.taken_over.store(true, Ordering::SeqCst);
+        let mut all = other.take_replaced();
+        all.push(Arc::clone(other));
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&all);
+        all
+    }
+
+    /// Those that it took over, once.
+    pub fn take_replaced(&self) -> Vec<Arc<Self>> {
+        std::mem::take(&mut *self.replaced.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another request of the player retires it.
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::SeqCst)
+    }
+
+    /// The turn may have come before the store answered that it waits.
+    pub fn doubt(&self) {
+        let mut visit = self.lock();
+        (visit.again, visit.doubtful) = (true, true);
+    }
+
+    /// It has no token.
+    pub fn trust(&self, session: &SessionId) {
+        let mut visit = self.lock();
+        visit.doubtful &= visit.session != *session;
     }
 
     pub fn make_stale(&self) {
@@ -118,10 +175,12 @@ impl Slot {
         state.end.is_some() || state.abandoned
     }
 
-    /// It ended because the player went away.
-    pub fn is_cancelled(&self) -> bool {
-        let state = self.state.borrow();
-        matches!(&state.end, Some(WaitUpdate::Refused(refusal)) if refusal.reason == Reason::Cancelled)
+    /// How it was refused.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match &self.state.borrow().end {
+            Some(WaitUpdate::Refused(refusal)) => Some(refusal.clone()),
+            _ => None,
+        }
     }
 
     /// Tells the handle where the player stands.

@@ -107,14 +107,14 @@ impl Proxy {
         stream::iter(slots).for_each_concurrent(CONCURRENT, |slot| act(Arc::clone(self), slot)).await;
     }
 
-    /// Those whose ticket is not theirs any more, or has to be entered again.
+    /// Those whose ticket is not theirs any more, has to be entered again, or may stand beside a token.
     async fn unlike(&self, line: &Line, slots: Vec<Arc<Slot>>) -> Result<Vec<Arc<Slot>>> {
         let players: Vec<Player> = slots.iter().map(|slot| slot.request.player.clone()).collect();
         let tickets = line.tickets_of(&players).await?;
         let changed = |(slot, ticket): (Arc<Slot>, Option<TicketText>)| {
             let visit = slot.visit();
             let same = matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == visit.session);
-            (visit.entered && (visit.stale || !same)).then_some(slot)
+            (visit.entered && (visit.stale || visit.doubtful || !same)).then_some(slot)
         };
         Ok(slots.into_iter().zip(tickets).filter_map(changed).collect())
     }

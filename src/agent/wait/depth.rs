@@ -1,0 +1,81 @@
+use std::collections::BTreeSet;
+
+use crate::ids::Region;
+
+/// How far behind the first of its lines a backend looked for somebody whom it can serve. Each look goes on where the last
+/// one stopped, so that whoever stands behind any number of wishes for elsewhere has a turn. Pure.
+#[derive(Debug, Default)]
+pub(super) struct Depth {
+    after: Option<u64>,
+    /// What the inventory served at that time.
+    regions: BTreeSet<Region>,
+    /// Of what there was no place for somebody who was passed over: nobody further back gets one before them.
+    passed: BTreeSet<Option<Region>>,
+}
+
+impl Depth {
+    /// Where a look with these regions goes on, the end of the first page being `first`.
+    pub fn begin(&mut self, first: u64, regions: BTreeSet<Region>) -> u64 {
+        if self.regions != regions {
+            *self = Self { regions, ..Self::default() };
+        }
+        self.after.map_or(first, |after| after.max(first))
+    }
+
+    /// What somebody in front of this piece waits for.
+    pub fn passed(&self) -> &BTreeSet<Option<Region>> {
+        &self.passed
+    }
+
+    /// Nobody up to `after` could be served, for want of places of these kinds. `None`: the lines end there.
+    pub fn pass(&mut self, after: Option<u64>, wanting: impl IntoIterator<Item = Option<Region>>) {
+        if after.is_some() {
+            self.passed.extend(wanting);
+        } else {
+            self.passed.clear();
+        }
+        self.after = after;
+    }
+}
+
+/// No region has a place left.
+pub(super) fn is_sold_out(regions: &BTreeSet<Region>, exhausted: &BTreeSet<Option<Region>>) -> bool {
+    let all = || !regions.is_empty() && regions.iter().all(|region| exhausted.contains(&Some(region.clone())));
+    exhausted.contains(&None) || all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // QUE-9: without it whoever stands behind many others is never seen, or is served before those in front.
+    #[test]
+    fn que_9_each_look_goes_on_behind_the_last_and_begins_anew_at_the_end() {
+        let (north, south) = (Region::new("north").expect("valid"), Region::new("south").expect("valid"));
+        let mut depth = Depth::default();
+        assert_eq!(depth.begin(64, BTreeSet::from([south.clone()])), 64);
+        depth.pass(Some(1_088), [Some(south.clone())]);
+        assert_eq!(depth.begin(64, BTreeSet::from([south.clone()])), 1_088);
+        assert!(depth.passed().contains(&Some(south.clone())), "one in front waits for the same");
+        assert_eq!(
+            depth.begin(64, BTreeSet::from([north, south.clone()])),
+            64,
+            "who was passed over may be served now"
+        );
+        assert!(depth.passed().is_empty());
+        depth.pass(Some(1_088), [Some(south)]);
+        depth.pass(None, []);
+        assert!(depth.passed().is_empty() && depth.after.is_none());
+    }
+
+    // QUE-9: whoever waits deep in a long line gets the next place, not that of the next round.
+    #[test]
+    fn que_9_a_backend_without_places_stays_where_somebody_waits_for_one() {
+        let (north, south) = (Region::new("north").expect("valid"), Region::new("south").expect("valid"));
+        let both = BTreeSet::from([north.clone(), south.clone()]);
+        assert!(is_sold_out(&both, &BTreeSet::from([None])), "not for any region");
+        assert!(!is_sold_out(&both, &BTreeSet::from([Some(south.clone())])));
+        assert!(is_sold_out(&both, &BTreeSet::from([Some(south), Some(north)])));
+        assert!(!is_sold_out(&BTreeSet::new(), &BTreeSet::new()));
+    }
+}
