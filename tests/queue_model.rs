@@ -169,7 +169,11 @@ impl World {
                 let (entered, session) = self.proxies[*proxy].enter(&self.lines[*proxy], NAMES[*name]).await;
                 let got = match entered {
                     Entered::Waiting(_) => "waiting",
-                    Entered::Admitted(_) => "admitted",
+                    Entered::Admitted(admission) => {
+                        // From now on the pass is this visit's.
+                        self.admissions.insert(*name, admission);
+                        "admitted"
+                    }
                     Entered::Full => "full",
                 };
                 assert_eq!(got, want, "{op:?}");

@@ -18,7 +18,7 @@ async fn rel_4_reap_nodes_and_doctor_say_what_to_do_and_exit_with_1() {
         let advice = state.refusal().advice();
         if state == State::Full {
             // What ends tokens frees memory, and a full store lets it.
-            ask(&trouble, &["reap"]).code(0).shows(&["expired   ┆ 1"]);
+            ask(&trouble, &["reap"]).code(0).shows(&["expired       ┆ 1"]);
         } else {
             ask(&trouble, &["reap"]).code(1).complains(&["maitred: ", advice]);
             // A script that may not publish fails behind its writes, so a second sweep finds nothing.
