@@ -168,12 +168,12 @@ bucket = math.min(bucket, most)
 local waiting = redis.call('ZCARD', line)
 redis.call('ZCARD', away)
 -- What no player can be called was written by hand. Nobody is admitted under it, and at the head it would hold up all.
-local function is_name(member)
-  if not string.find(member, '[^%w%p]') then
-    return member ~= '' and #member <= 128
+local function is_name(member, is_ticket)
+  if not string.find(member, is_ticket and '[^%w%p%s%c]' or '[^%w%p]') then
+    return is_ticket or (member ~= '' and #member <= 128)
   end
-  local at, size = 1, #member
-  while at <= size and size <= 128 do
+  local at, size, most = 1, #member, is_ticket and 1024 or 128
+  while at <= size and size <= most do
     local code = string.byte(member, at)
     local more = code < 128 and 0 or code < 194 and 4 or code < 224 and 1 or code < 240 and 2 or code < 245 and 3 or 4
     if at + more > size then
@@ -187,16 +187,16 @@ local function is_name(member)
       end
       code = code * 64 + byte - 128
     end
-    -- Longer than needed, half of a pair, control characters, blanks.
+    -- Longer than needed, half of a pair; in a name also control characters and blanks.
     if more > 3 or (more == 2 and code < 2048) or (more == 3 and code < 65536) or code > 1114111
-      or (code >= 55296 and code <= 57343) or code <= 32 or (code >= 127 and code <= 160) or code == 5760
-      or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239 or code == 8287
-      or code == 12288 then
+      or (code >= 55296 and code <= 57343) or not is_ticket and (code <= 32 or (code >= 127 and code <= 160)
+      or code == 5760 or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239
+      or code == 8287 or code == 12288) then
       return false
     end
     at = at + more + 1
   end
-  return size <= 128
+  return size <= most
 end
 local ahead, queues, heads, at, junk = {}, {}, {}, {}, {}
 for text in string.gmatch(state[6] or '', '%d+') do
@@ -208,7 +208,9 @@ end
 for _, candidate in ipairs(candidates) do
   local queue = queues[math.min(candidate.lane + 1, #weights)]
   queue[#queue + 1] = candidate
-  candidate.standing = redis.call('HGET', tickets, candidate.player) or ''
+  local standing = redis.call('HGET', tickets, candidate.player) or ''
+  -- As peek tells it: a ticket that is no text is none.
+  candidate.standing = is_name(standing, true) and standing or ''
 end
 for i = 1, #weights do
   local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)

@@ -29,13 +29,13 @@ local ahead = {}
 for text in string.gmatch(redis.call('HGET', gate, 'lanes') or '', '%d+') do
   ahead[#ahead + 1] = tonumber(text)
 end
--- What no player can be called was written by hand: admit puts it out.
-local function is_name(member)
-  if not string.find(member, '[^%w%p]') then
-    return member ~= '' and #member <= 128
+-- What no player can be called was written by hand, and so was a ticket that is no text: admit puts both out.
+local function is_name(member, is_ticket)
+  if not string.find(member, is_ticket and '[^%w%p%s%c]' or '[^%w%p]') then
+    return is_ticket or (member ~= '' and #member <= 128)
   end
-  local at, size = 1, #member
-  while at <= size and size <= 128 do
+  local at, size, most = 1, #member, is_ticket and 1024 or 128
+  while at <= size and size <= most do
     local code = string.byte(member, at)
     local more = code < 128 and 0 or code < 194 and 4 or code < 224 and 1 or code < 240 and 2 or code < 245 and 3 or 4
     if at + more > size then
@@ -49,16 +49,16 @@ local function is_name(member)
       end
       code = code * 64 + byte - 128
     end
-    -- Longer than needed, half of a pair, control characters, blanks.
+    -- Longer than needed, half of a pair; in a name also control characters and blanks.
     if more > 3 or (more == 2 and code < 2048) or (more == 3 and code < 65536) or code > 1114111
-      or (code >= 55296 and code <= 57343) or code <= 32 or (code >= 127 and code <= 160) or code == 5760
-      or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239 or code == 8287
-      or code == 12288 then
+      or (code >= 55296 and code <= 57343) or not is_ticket and (code <= 32 or (code >= 127 and code <= 160)
+      or code == 5760 or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239
+      or code == 8287 or code == 12288) then
       return false
     end
     at = at + more + 1
   end
-  return size <= 128
+  return size <= most
 end
 local heads, at = {}, {}
 for i = 1, #weights do
@@ -91,7 +91,9 @@ while #players < count do
 end
 local found = {}
 for i, player in ipairs(players) do
-  found[i] = redis.call('HGET', tickets, player) or ''
+  -- A ticket that is no text is none.
+  local ticket = redis.call('HGET', tickets, player) or ''
+  found[i] = is_name(ticket, true) and ticket or ''
 end
 local answer = { 'PEEK', string.format('%.0f', redis.call('ZCARD', line)), now_text }
 for i, player in ipairs(players) do

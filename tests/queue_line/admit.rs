@@ -249,7 +249,7 @@ async fn r_22_forged_heads_are_put_out_and_strange_ones_wait() {
     let p1 = hall.member("p1", Role::proxy(), 0).await;
     let b1 = hall.member("b1", Role::backend(), 100).await;
     let line = p1.line(&login(10_000, 1_000));
-    for name in ["forged", "missing", "alice", "strange", "bob"] {
+    for name in ["forged", "missing", "binary", "alice", "strange", "bob"] {
         p1.waits(&line, name).await;
     }
     let mut raw = hall.raw.clone();
@@ -257,13 +257,14 @@ async fn r_22_forged_heads_are_put_out_and_strange_ones_wait() {
     let text: String = raw.hget(&tickets, "alice").await.unwrap();
     let _: () = raw.hset(&tickets, "forged", &text).await.unwrap();
     let _: () = raw.hdel(&tickets, "missing").await.unwrap();
+    let _: () = raw.hset(&tickets, "binary", &b"1 0 p1 1 s 1 1 x \xc3\x28"[..]).await.unwrap();
     let text: String = raw.hget(&tickets, "strange").await.unwrap();
     let _: () = raw.hset(&tickets, "strange", text.replacen(" 1 5ebd00f2", " 2 5ebd00f2", 1)).await.unwrap();
     let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
     hall.open_gate("login").await;
     let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
     assert_eq!(names(&round.admitted), ["alice"]);
-    assert_eq!((round.evicted, round.stop), (vec![player("forged"), player("missing")], Stop::Blocked));
+    assert_eq!((round.evicted, round.stop), (["forged", "missing", "binary"].map(player).to_vec(), Stop::Blocked));
     let first = line.positions(10).await.unwrap();
     assert_eq!(first, [player("strange"), player("bob")]);
 }
