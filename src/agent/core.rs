@@ -213,6 +213,12 @@ impl Core {
         Ok(Claimant { id: self.identity.id.clone(), epoch: self.lease.require()? })
     }
 
+    /// True where the store has this node's row of `epoch`; a store that lost its data has not. One field is read.
+    pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
+        let rows = self.store.fields(&[self.store.keys().node(&self.identity.id)], &["epoch"]).await?;
+        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(epoch.0))
+    }
+
     pub fn set_status(&self, status: AgentStatus) {
         self.status.send_if_modified(|now| {
             let changed = *now != status;

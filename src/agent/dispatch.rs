@@ -12,12 +12,11 @@ use crate::node::DRAINING_LABEL;
 use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Claimant, Token};
 
-use super::backend::boot_time_of;
 use super::charge::Charge;
 use super::config::Config;
 use super::core::Core;
 use super::proxy::{Claiming, Proxy, reason_of};
-use super::request::{Balanced, Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
+use super::request::{Balanced, Outcome, Reason, Refusal, Request, Transfer};
 use super::take::take;
 use super::trigger::{Verdict, verdict};
 use super::wait::{Waiting, line_for, queue};
@@ -284,16 +283,7 @@ impl Dispatch {
     }
 
     fn transfer(&self, token: Token, addr: String) -> Transfer {
-        let ends = boot_time_of(&self.proxy.core.store, token.expires_at_ms);
-        Transfer {
-            player: self.request.player.clone(),
-            request: self.request.id.clone(),
-            server: token.server.clone(),
-            addr,
-            deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
-            token,
-            claim_op: self.claim_op.clone(),
-        }
+        Transfer::claimed(&self.proxy.core.store, self.request.id.clone(), token, addr, self.claim_op.clone())
     }
 
     /// Giving up cancels, so that no late issue leaves a token behind. What the store does not answer at once goes on in

@@ -5,9 +5,10 @@ use serde_json::value::RawValue;
 
 use crate::ids::{NodeId, OperationId, Player, Region, RequestId};
 use crate::select::Ask;
-use crate::store::boot_ms;
+use crate::store::{Store, boot_ms};
 use crate::token::Token;
 
+use super::backend::boot_time_of;
 use super::config::TextsConfig;
 use super::wait::Waiting;
 
@@ -126,7 +127,7 @@ impl Request {
 }
 
 /// A transfer has to start this long before its token ends.
-pub(super) const TRANSFER_MARGIN_MS: u64 = 250;
+const TRANSFER_MARGIN_MS: u64 = 250;
 
 /// A player to be moved: the token is claimed by this proxy.
 #[derive(Debug, Clone)]
@@ -146,6 +147,26 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// For a token that was claimed with `claim_op`, on behalf of `request`.
+    pub(super) fn claimed(
+        store: &Store,
+        request: RequestId,
+        token: Token,
+        addr: String,
+        claim_op: OperationId,
+    ) -> Self {
+        let ends = boot_time_of(store, token.expires_at_ms);
+        Self {
+            player: token.player.clone(),
+            request,
+            server: token.server.clone(),
+            addr,
+            deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
+            token,
+            claim_op,
+        }
+    }
+
     /// How long the player may still be moved, in ms, on a clock that counts suspension. To be asked again right before
     /// the move; 0: too late.
     pub fn left_ms(&self) -> u64 {

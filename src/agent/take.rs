@@ -7,10 +7,9 @@ use crate::node::NodeRecord;
 use crate::store::{Store, Trust};
 use crate::token::{Book, ClaimOutcome, Claimant, TokenState};
 
-use super::backend::boot_time_of;
 use super::config::TextsConfig;
 use super::proxy::{Claiming, reason_of};
-use super::request::{Outcome, Reason, Refusal, Request, TRANSFER_MARGIN_MS, Transfer};
+use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 
 /// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
 /// `token/claim`. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
@@ -61,16 +60,8 @@ pub(super) async fn take(
     }
     match claimed {
         Ok(ClaimOutcome::Claimed(_)) => {
-            let ends = boot_time_of(store, token.expires_at_ms);
-            Outcome::Transfer(Box::new(Transfer {
-                player: player.clone(),
-                request: token.request.clone(),
-                server: token.server.clone(),
-                addr,
-                deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
-                token,
-                claim_op: op.clone(),
-            }))
+            let request = token.request.clone();
+            Outcome::Transfer(Box::new(Transfer::claimed(store, request, token, addr, op.clone())))
         }
         Ok(ClaimOutcome::Lost) => refuse(Reason::Lost, "another proxy was faster".to_owned()),
         Ok(other) => refuse(Reason::NoToken, format!("the token could not be claimed: {other:?}")),

@@ -210,7 +210,7 @@ impl Desk {
             }
         }
         // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
-        if !gone.is_empty() && self.stands(&me).await? {
+        if !gone.is_empty() && self.core.is_known(me.epoch).await? {
             for (player, session, why) in gone {
                 self.visits().out(&(line.name().clone(), player), &session, why);
             }
@@ -221,12 +221,6 @@ impl Desk {
         let pending = self.visits().pending(line.name());
         let pending = pending.into_iter().filter(|pending| again.contains(&pending.player)).collect();
         self.enter_again(room, &me, pending).await
-    }
-
-    /// True where the store has this node's row.
-    async fn stands(&self, me: &Claimant) -> Result<bool> {
-        let store = &self.core.store;
-        Ok(store.row(store.keys().node(&me.id)).await?.number("epoch") == Some(me.epoch.0))
     }
 
     /// Enters players again who wait here, the foremost first, each under the session of the visit.

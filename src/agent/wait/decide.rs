@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Player};
+use crate::ids::Player;
 use crate::queue::{Attributes, Entered, TicketText};
-use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
+use crate::token::{ClaimOutcome, TokenRow, TokenState};
 
-use super::super::backend::boot_time_of;
 use super::super::proxy::{Proxy, reason_of};
-use super::super::request::{Reason, TRANSFER_MARGIN_MS, Transfer};
+use super::super::request::{Reason, Transfer};
 use super::super::take::address;
 use super::handle::WaitUpdate;
 use super::slot::{Slot, Visit};
@@ -64,7 +63,7 @@ impl Proxy {
             }
             _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
-            _ if !self.is_known(visit.epoch).await? => Ok(()),
+            _ if !self.core.is_known(visit.epoch).await? => Ok(()),
             _ => {
                 self.refuse_wait(slot, Reason::WaitEnded, format!("the place in {} is gone", slot.line.name()));
                 Ok(())
@@ -82,13 +81,6 @@ impl Proxy {
             Err(Error::Untrusted { .. } | Error::SchemaVersion { .. }) => Ok(None),
             found => found,
         }
-    }
-
-    /// The store has this node's row of `epoch`.
-    async fn is_known(&self, epoch: Epoch) -> Result<bool> {
-        let core = &self.core;
-        let rows = core.store.fields(&[core.store.keys().node(&core.identity.id)], &["epoch"]).await?;
-        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(epoch.0))
     }
 
     /// Another request of the player left a token that nobody moves them to, at a server that will do.
@@ -118,7 +110,7 @@ impl Proxy {
         match core.book.claim(&token, &core.acting()?, &visit.op).await {
             Ok(ClaimOutcome::Claimed(_)) => {
                 let turn_ms = token.issued_at_ms;
-                let transfer = self.drained_transfer(slot, visit, token, addr);
+                let transfer = Transfer::claimed(&core.store, slot.request.id.clone(), token, addr, visit.op.clone());
                 self.end_wait(slot, WaitUpdate::Transfer(Box::new(transfer)));
                 // The answer to an enter may have been lost, and its repeat have come after the turn. One that is still
                 // under way finds that the wait is over.
@@ -139,19 +131,6 @@ impl Proxy {
             Err(error) => self.refuse_wait(slot, reason_of(&error), error.to_string()),
         }
         Ok(())
-    }
-
-    fn drained_transfer(&self, slot: &Slot, visit: &Visit, token: Token, addr: String) -> Transfer {
-        let ends = boot_time_of(&self.core.store, token.expires_at_ms);
-        Transfer {
-            player: slot.request.player.clone(),
-            request: slot.request.id.clone(),
-            server: token.server.clone(),
-            addr,
-            deadline_boot_ms: ends.saturating_sub(TRANSFER_MARGIN_MS),
-            token,
-            claim_op: visit.op.clone(),
-        }
     }
 
     /// The turn had come and nothing came of it: the backend is gone, or the token ran out. The player stands in front
