@@ -245,8 +245,9 @@ impl<I: Inventory> Backend<I> {
         }
         let release = |(id, player, epoch): (TokenId, Player, Epoch)| async move {
             let by = Claimant { id: self.core.identity.id.clone(), epoch };
-            if let Err(error) = self.core.book.release_own(&id, &player, &by, "shutting_down").await {
-                tracing::warn!(%player, token = %id, %error, "could not release; it expires");
+            match self.core.book.release_own(&id, &player, &by, "shutting_down").await {
+                Ok(_) => self.ledger().released(&id),
+                Err(error) => tracing::warn!(%player, token = %id, %error, "could not release; it expires"),
             }
         };
         stream::iter(tokens).for_each_concurrent(RELEASES_MAX, release).await;

@@ -4,7 +4,7 @@ use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::{Player, TokenId};
 use crate::store::boot_ms;
-use crate::token::{Claimant, ConsumeOutcome, LedgerState, Redeem, TokenRow};
+use crate::token::{Claimant, ConsumeOutcome, LedgerState, Past, Redeem, TokenRow};
 
 use super::backend::{Backend, BackendAgent, Inventory};
 use super::settle;
@@ -17,7 +17,7 @@ pub enum RedeemRefusal {
     NotClaimed,
     /// The token was used or given back, and its row claims to be live.
     Replay,
-    /// The token is of an epoch of this backend that is over.
+    /// The token is of an epoch of this backend that is over, or is being left by a shutdown that gave its place back.
     OldEpoch,
     /// The token's time is over.
     Expired,
@@ -150,6 +150,7 @@ impl<I: Inventory> Backend<I> {
     /// Nothing is held. Where this process used or returned a token of the player, or found one at its start, that is
     /// not forgotten yet, one read tells whether somebody presents it again.
     async fn past(&self, player: &Player) -> Result<Redeemed<I::Place>> {
+        // Before the row is read: what the store knew by now cannot be live in it.
         let past = self.ledger().past(player);
         if past.is_empty() && !self.is_boot_listed(player) {
             return Ok(Redeemed::None);
@@ -163,7 +164,7 @@ impl<I: Inventory> Backend<I> {
         Ok(self.judge(player, &row, &past).map_or(Redeemed::None, Redeemed::Refused))
     }
 
-    fn judge(&self, player: &Player, row: &TokenRow, past: &[TokenId]) -> Option<RedeemRefusal> {
+    fn judge(&self, player: &Player, row: &TokenRow, past: &[Past]) -> Option<RedeemRefusal> {
         if row.token.server != self.core.identity.id || !row.is_live(self.core.store.clock().now_ms()) {
             return None;
         }
@@ -172,11 +173,12 @@ impl<I: Inventory> Backend<I> {
         if !used && row.token.server_epoch != self.core.lease.epoch() {
             return Some(RedeemRefusal::OldEpoch);
         }
-        if past.contains(&row.token.id) {
-            self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
-            return Some(RedeemRefusal::Replay);
+        let past = past.iter().find(|past| past.id == row.token.id)?;
+        if !past.ended {
+            return Some(RedeemRefusal::OldEpoch);
         }
-        None
+        self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
+        Some(RedeemRefusal::Replay)
     }
 
     /// True while a token of an earlier epoch of this backend may still be open for the player.

@@ -43,6 +43,18 @@ struct Entry<P> {
     undelivered: bool,
     /// An event said that it ended before the answer to its issue was here.
     hinted: bool,
+    /// Given up by a shutdown whose release the store has not confirmed: its row may rightly claim to be live.
+    unreleased: bool,
+}
+
+/// A token whose place this process handed over or gave back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// The token.
+    pub id: TokenId,
+    /// True where the store knew its end when this was asked: a row that claims to be live afterwards was put there. False
+    /// for one that a shutdown gave up and whose release is not confirmed.
+    pub ended: bool,
 }
 
 /// What a join finds in the ledger.
@@ -119,6 +131,7 @@ impl<P> Ledger<P> {
             busy: true,
             undelivered: false,
             hinted: false,
+            unreleased: false,
         };
         self.by_player.entry(order.player.clone()).or_default().push(order.id.clone());
         self.entries.insert(order.id.clone(), entry);
@@ -309,13 +322,15 @@ impl<P> Ledger<P> {
         });
     }
 
-    /// The ids this process used or gave back for a player and has not forgotten.
-    pub fn past(&self, player: &Player) -> Vec<TokenId> {
+    /// What this process used or gave back for a player and has not forgotten.
+    pub fn past(&self, player: &Player) -> Vec<Past> {
         let ids = self.by_player.get(player).map_or(&[][..], Vec::as_slice);
-        let over = |id: &&TokenId| {
-            self.entries.get(*id).is_some_and(|entry| matches!(entry.state, LedgerState::Used | LedgerState::Returned))
+        let over = |id: &TokenId| {
+            let entry = self.entries.get(id)?;
+            matches!(entry.state, LedgerState::Used | LedgerState::Returned)
+                .then(|| Past { id: id.clone(), ended: !entry.unreleased })
         };
-        ids.iter().filter(over).cloned().collect()
+        ids.iter().filter_map(over).collect()
     }
 
     /// The player behind a token that is held, for a look at its row.
@@ -359,7 +374,7 @@ impl<P> Ledger<P> {
         over.into_iter().filter_map(|id| Some((id.clone(), self.give_back(&id, &open)?))).collect()
     }
 
-    /// Takes every place that is held, for a shutdown.
+    /// Takes every place that is held, for a shutdown, which says with [`released`](Self::released) when the store knows.
     pub fn give_up(&mut self) -> Vec<(TokenId, Player, Epoch, P)> {
         let held: Vec<(TokenId, Player, Epoch)> = self
             .entries
@@ -370,9 +385,17 @@ impl<P> Ledger<P> {
         held.into_iter()
             .filter_map(|(id, player, epoch)| {
                 let place = self.give_back(&id, &[LedgerState::Held])?;
+                self.entries.get_mut(&id)?.unreleased = true;
                 Some((id, player, epoch, place))
             })
             .collect()
+    }
+
+    /// The store has the release of a token that was given up.
+    pub fn released(&mut self, id: &TokenId) {
+        if let Some(entry) = self.entries.get_mut(id) {
+            entry.unreleased = false;
+        }
     }
 }
 

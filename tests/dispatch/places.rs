@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use maitred::agent::{Reason, Request};
+use maitred::envelope::AuditReason;
 use maitred::node::{NodeRecord, NodeState};
 use maitred::store::scripts;
 use redis::aio::PubSub;
 
 use crate::agents_common::shelf::Shelf;
 use crate::agents_common::{
-    LIMIT, backend, config, key, keys, lands, operator, player, proxy, quiet, refused, row, sees, state, transfer,
+    LIMIT, backend, config, key, keys, lands, operator, player, proxy, quiet, refused, row, sees, state, transfer, word,
 };
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
@@ -220,4 +221,25 @@ async fn nod_5_leaving_without_the_store_brings_every_place_home_inside_its_time
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     assert_eq!(shelf.out(), 0, "an inventory that outlives its agent has all its places");
     shelf.check();
+}
+
+// A shutdown gives places back at once and tells the store afterwards. Who comes between the two presents a token that is
+// live in the store by right: turned away, and nobody is accused of having put an old row back.
+#[tokio::test]
+async fn r_11_who_comes_while_a_shutdown_gives_their_place_back_is_no_replay() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(20, 9);
+    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
+    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
+    sees(&p1, &[&b1]).await;
+    for name in ["alice", "bob"] {
+        transfer(&p1, name).await;
+    }
+    let mut conn = store.conn().await;
+    let _: () = redis::cmd("ACL").arg("SETUSER").arg("default").arg("-evalsha").query_async(&mut conn).await.unwrap();
+    b1.leave().await;
+    assert_eq!(shelf.out(), 0, "the places are home whatever the store says");
+    let told = word(&b1, "alice").await.expect("an answer");
+    assert_eq!((state(&mut conn, "alice").await.as_str(), told), ("CLAIMED", "old_epoch"));
+    assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
 }

@@ -67,7 +67,18 @@ fn r_11_a_place_goes_back_once_and_only_from_held() {
     assert_eq!(ledger.deliver(&id).map(|(place, _)| place), Some(7));
     assert!(ledger.deliver(&id).is_none());
     assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
-    assert_eq!(ledger.past(&player()), [id]);
+    assert_eq!(ledger.past(&player()), [Past { id, ended: true }]);
+}
+
+#[test]
+fn r_11_what_a_shutdown_gives_up_ends_when_the_store_has_its_release() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = held("t1");
+    assert_eq!(ledger.give_up().len(), 1);
+    assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
+    assert_eq!(ledger.past(&player()), [Past { id: id.clone(), ended: false }]);
+    ledger.released(&id);
+    assert_eq!(ledger.past(&player()), [Past { id, ended: true }]);
 }
 
 #[test]
