@@ -20,8 +20,7 @@ use super::config::Config;
 use super::core::{Agent, AgentStatus, Condition, Core, LoadSource, line_events, token_events};
 use super::lines::{Admitting, Redemptions};
 use super::live::Live;
-use super::proxy::ProxyAgent;
-use super::router::RouterAgent;
+use super::proxy::{ProxyAgent, RouterAgent};
 
 /// A checked config and the fleet's keys: what an agent is started from.
 #[derive(Debug)]

@@ -29,6 +29,11 @@ impl StoreClock {
         u64::try_from(boot.saturating_add(self.offset_ms.load(Ordering::Acquire))).unwrap_or(0)
     }
 
+    /// The store time `store_ms` on [`boot_ms`]'s clock, as far as this process knows; a time that is over is now.
+    pub fn boot_time_of(&self, store_ms: u64) -> u64 {
+        boot_ms().saturating_add(store_ms.saturating_sub(self.now_ms()))
+    }
+
     /// Takes in a reading: the store said `store_ms`, asked at `sent_boot_ms` and answered at `received_boot_ms`. An
     /// estimate that the reading leaves possible stays; else the reading is taken to be from the middle of the round
     /// trip. So an answer that took long, or that came to a repeat, does not spoil a better estimate.

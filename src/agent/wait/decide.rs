@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::agent::proxy::{Proxy, Reason, Transfer, address, reason_of};
 use crate::error::{Error, Result};
 use crate::ids::Player;
 use crate::queue::{Attributes, Entered, TicketText};
 use crate::token::{ClaimOutcome, TokenRow, TokenState};
 
-use super::super::proxy::{Proxy, reason_of};
-use super::super::request::{Reason, Transfer};
-use super::super::take::address;
 use super::handle::WaitUpdate;
 use super::slot::{Slot, Visit};
 

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::agent::config::{Config, OnNoCandidate};
+use crate::agent::core::Core;
+use crate::agent::proxy::{Charge, Proxy, ProxyAgent, Reason, Request, reason_of};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, Player, RequestId};
 use crate::queue::{Attributes, Entered, Holder, Left, Line};
 use crate::token::CancelOutcome;
 
-use super::super::charge::Charge;
-use super::super::config::{Config, OnNoCandidate};
-use super::super::core::Core;
-use super::super::proxy::{Proxy, ProxyAgent, reason_of};
-use super::super::request::{Reason, Request};
 use super::handle::{WaitUpdate, Waiting};
 use super::options;
 use super::slot::{Slot, Visit};

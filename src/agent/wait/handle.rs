@@ -3,10 +3,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::agent::proxy::{Proxy, Refusal, Transfer};
 use crate::ids::{LineName, Player, RequestId, SessionId};
 
-use super::super::proxy::Proxy;
-use super::super::request::{Refusal, Transfer};
 use super::slot::{Slot, SlotState};
 
 /// What a player who waits hears.

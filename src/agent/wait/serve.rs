@@ -9,18 +9,17 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::agent::backend::{Backend, BackendEvent, Inventory, Offer, Unknown};
+use crate::agent::background::jitter;
+use crate::agent::core::LineHint;
+use crate::agent::setup::Setup;
+use crate::agent::wire::PlaceRequest;
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, Player, Region, TokenId};
 use crate::node::NodeState;
 use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, pages};
 use crate::token::{Claimant, IssueOrder};
 
-use super::super::backend::{Backend, BackendEvent, Inventory, Offer};
-use super::super::background::jitter;
-use super::super::core::LineHint;
-use super::super::settle::Unknown;
-use super::super::setup::Setup;
-use super::super::wire::PlaceRequest;
 use super::awaited::Awaited;
 use super::depth::{Depth, is_sold_out};
 use super::options;

@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::agent::proxy::{Charge, Refusal, Request};
 use crate::ids::{Epoch, OperationId, RequestId, SessionId};
 use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
 
-use super::super::charge::Charge;
-use super::super::request::{Refusal, Request};
 use super::handle::WaitUpdate;
 
 /// An enter may be repeated for so long, in ms: the script refuses what was signed before.

@@ -1,11 +1,11 @@
 //! The end of the lines of removed servers. Any number of nodes may see to it.
 
+use crate::agent::core::Core;
 use crate::error::Result;
 use crate::ids::{LineName, NodeId};
 use crate::node::roster;
 use crate::queue::{Line, lines};
 
-use super::super::core::Core;
 use super::options;
 
 /// The lines of servers that are removed end.

@@ -8,15 +8,14 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
+use crate::agent::background::jitter;
+use crate::agent::core::LineHint;
+use crate::agent::proxy::{Proxy, Reason};
 use crate::error::Result;
 use crate::ids::Player;
 use crate::node::LeaseEvent;
 use crate::queue::{Line, LineEvent, POSITIONS_MAX, TicketText};
 
-use super::super::background::jitter;
-use super::super::core::LineHint;
-use super::super::proxy::Proxy;
-use super::super::request::Reason;
 use super::handle::WaitUpdate;
 use super::slot::Slot;
 use super::upkeep::end_if_removed;

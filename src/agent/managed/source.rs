@@ -1,12 +1,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::agent::config::{Config, Stated};
+use crate::agent::setup::Setup;
 use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 
-use super::config::{Config, Stated};
-use super::managed_state::ManagedState;
-use super::setup::Setup;
+use super::state::ManagedState;
 
 type Read = Box<dyn Fn() -> Result<(Config, Stated)> + Send + Sync>;
 type Keys = Box<dyn Fn(&Config) -> Result<Keyring> + Send + Sync>;

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::agent::config::Config;
+use crate::agent::live::Live;
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player};
 use crate::node::Control;
 use crate::store::{Store, Trust};
 use crate::token::{Book, Claimant, ReleaseOutcome};
 
-use super::config::Config;
-use super::live::Live;
 use super::request::{Outcome, Transfer};
 use super::take::take;
 
@@ -20,7 +20,7 @@ use super::take::take;
 /// lease, so its claims are reopened by their age alone. No task runs for it.
 pub struct RouterAgent {
     id: NodeId,
-    pub(super) live: Live,
+    pub(in crate::agent) live: Live,
     book: Book,
     trust: Trust,
     /// When the control entries were last asked for.
@@ -28,7 +28,7 @@ pub struct RouterAgent {
 }
 
 impl RouterAgent {
-    pub(super) fn new(id: NodeId, config: Config, store: Store, trust: Trust, book: Book) -> Self {
+    pub(in crate::agent) fn new(id: NodeId, config: Config, store: Store, trust: Trust, book: Book) -> Self {
         tracing::info!(
             node = %id, zone = %config.zone, store = %store.options().url,
             "proxy as a router: it claims the tokens of players who connect, and publishes nothing"

@@ -1,14 +1,14 @@
 //! Taking over the reservation of a player who has one already: what a router proxy does, and a participant for a player
 //! who comes back through it.
 
+use crate::agent::config::TextsConfig;
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Trust};
 use crate::token::{Book, ClaimOutcome, Claimant, TokenState};
 
-use super::config::TextsConfig;
-use super::proxy::{Claiming, reason_of};
+use super::agent::{Claiming, reason_of};
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 
 /// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
@@ -70,7 +70,7 @@ pub(super) async fn take(
 }
 
 /// Where a backend takes players, as its row says; none where it has no row.
-pub(super) async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
+pub(in crate::agent) async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
     let row = store.row(store.keys().node(server)).await?;
     if row.is_empty() {
         return Ok(None);

@@ -8,19 +8,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::agent::core::{Agent, Core};
+use crate::agent::lines::Desk;
+use crate::agent::wait::{WaitUpdate, Waits, watch};
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
 use crate::select::Candidates;
 use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
 
-use super::core::{Agent, Core};
 use super::dispatch::Dispatch;
-use super::lines::Desk;
 use super::placement::Placement;
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 use super::share::share;
 use super::take::take;
-use super::wait::{WaitUpdate, Waits, watch};
 
 /// How an application moves a player.
 pub trait Mover: Send + Sync {
@@ -29,7 +29,7 @@ pub trait Mover: Send + Sync {
 }
 
 /// What the parts of a proxy share.
-pub(super) struct Proxy {
+pub(in crate::agent) struct Proxy {
     pub core: Arc<Core>,
     /// Whom it can choose from, with what it knows of them by itself.
     pub candidates: Mutex<Candidates>,
@@ -178,7 +178,7 @@ pub struct ProxyAgent {
 }
 
 impl ProxyAgent {
-    pub(super) fn new(agent: Agent) -> Self {
+    pub(in crate::agent) fn new(agent: Agent) -> Self {
         let core = agent.core();
         tracing::info!(
             node = %core.identity.id, zone = %core.config().zone, store = %core.store.options().url,
@@ -200,11 +200,11 @@ impl ProxyAgent {
         Self { agent, proxy, placement, desk }
     }
 
-    pub(super) fn desk(&self) -> &Desk {
+    pub(in crate::agent) fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    pub(super) fn shared(&self) -> &Arc<Proxy> {
+    pub(in crate::agent) fn shared(&self) -> &Arc<Proxy> {
         &self.proxy
     }
 
@@ -363,7 +363,7 @@ impl fmt::Debug for ProxyAgent {
 }
 
 /// The reason behind an error of the store or the lease.
-pub(super) fn reason_of(error: &Error) -> Reason {
+pub(in crate::agent) fn reason_of(error: &Error) -> Reason {
     match error {
         Error::KillSwitch { .. } => Reason::KillSwitch,
         Error::LeaseLost { .. } | Error::Fenced { .. } => Reason::LeaseLost,

@@ -3,14 +3,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::agent::config::TextsConfig;
+use crate::agent::wait::Waiting;
 use crate::ids::{NodeId, OperationId, Player, Region, RequestId};
 use crate::select::Ask;
 use crate::store::{Store, boot_ms};
 use crate::token::Token;
-
-use super::backend::boot_time_of;
-use super::config::TextsConfig;
-use super::wait::Waiting;
 
 /// Where a request comes from. Each source can be switched off in the config (`triggers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -44,7 +42,7 @@ impl Source {
 pub struct Request {
     /// Who.
     pub player: Player,
-    /// The request's id: what [`cancel`](super::ProxyAgent::cancel) names. Fresh for each wish.
+    /// The request's id: what [`cancel`](crate::agent::ProxyAgent::cancel) names. Fresh for each wish.
     pub id: RequestId,
     /// Where it comes from.
     pub source: Source,
@@ -142,20 +140,20 @@ pub struct Transfer {
     pub addr: String,
     /// The reservation; its payload is what the backend put in.
     pub token: Token,
-    pub(super) claim_op: OperationId,
+    pub(in crate::agent) claim_op: OperationId,
     pub(super) deadline_boot_ms: u64,
 }
 
 impl Transfer {
     /// For a token that was claimed with `claim_op`, on behalf of `request`.
-    pub(super) fn claimed(
+    pub(in crate::agent) fn claimed(
         store: &Store,
         request: RequestId,
         token: Token,
         addr: String,
         claim_op: OperationId,
     ) -> Self {
-        let ends = boot_time_of(store, token.expires_at_ms);
+        let ends = store.clock().boot_time_of(token.expires_at_ms);
         Self {
             player: token.player.clone(),
             request,
@@ -300,12 +298,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(reason: Reason, texts: &TextsConfig, detail: impl Into<String>) -> Self {
+    pub(in crate::agent) fn new(reason: Reason, texts: &TextsConfig, detail: impl Into<String>) -> Self {
         Self { reason, message: reason.text(texts).to_owned(), detail: detail.into(), retry_after_ms: None }
     }
 
     /// With the time after which to ask again, also in the text.
-    pub(super) fn retry_after(mut self, wait_ms: Option<u64>) -> Self {
+    pub(in crate::agent) fn retry_after(mut self, wait_ms: Option<u64>) -> Self {
         if let Some(wait_ms) = wait_ms {
             self.message = self.message.replace("{seconds}", &wait_ms.div_ceil(1_000).to_string());
             self.retry_after_ms = Some(wait_ms);

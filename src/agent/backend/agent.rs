@@ -8,18 +8,17 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use crate::agent::core::{Agent, Core, LoadSource};
+use crate::agent::wait::{Serving, serve};
+use crate::agent::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, Player, Region, TokenId};
 use crate::message::{CallError, Incoming, Registration, json_handler};
 use crate::node::{LoadSample, NodeState};
-use crate::store::{Store, boot_ms};
 use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 
-use super::core::{Agent, Core, LoadSource};
 use super::drain;
 use super::settle;
-use super::wait::{Serving, serve};
-use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// Backend events that may wait for a slow listener.
 const EVENTS: usize = 4_096;
@@ -89,7 +88,7 @@ pub enum BackendEvent {
 
 /// The players with a token of an earlier epoch that was open when this process got its epoch.
 #[derive(Debug, Default)]
-pub(super) struct BootList {
+pub(in crate::agent) struct BootList {
     /// The store was asked. Until then any player may have one.
     pub listed: bool,
     /// The token's expiry on this machine's clock.
@@ -97,7 +96,7 @@ pub(super) struct BootList {
 }
 
 /// What the parts of a backend share.
-pub(super) struct Backend<I: Inventory> {
+pub(in crate::agent) struct Backend<I: Inventory> {
     pub core: Arc<Core>,
     pub inventory: Arc<I>,
     pub ledger: Mutex<Ledger<I::Place>>,
@@ -290,7 +289,7 @@ impl<I: Inventory> LoadSource for WithRegions<I> {
 }
 
 impl<I: Inventory> BackendAgent<I> {
-    pub(super) fn start(
+    pub(in crate::agent) fn start(
         agent: impl FnOnce(Box<dyn LoadSource>) -> Result<Agent>,
         inventory: Arc<I>,
         load: impl LoadSource,
@@ -350,7 +349,7 @@ impl<I: Inventory> BackendAgent<I> {
         self.backend.serving.restocked.notify_one();
     }
 
-    pub(super) fn backend(&self) -> &Arc<Backend<I>> {
+    pub(in crate::agent) fn backend(&self) -> &Arc<Backend<I>> {
         &self.backend
     }
 
@@ -375,9 +374,4 @@ impl<I: Inventory> fmt::Debug for BackendAgent<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BackendAgent({:?})", self.agent)
     }
-}
-
-/// The store time `ms` on this machine's clock.
-pub(super) fn boot_time_of(store: &Store, store_ms: u64) -> u64 {
-    boot_ms().saturating_add(store_ms.saturating_sub(store.clock().now_ms()))
 }

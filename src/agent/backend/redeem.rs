@@ -6,7 +6,7 @@ use crate::ids::{Player, TokenId};
 use crate::store::boot_ms;
 use crate::token::{Claimant, ConsumeOutcome, LedgerState, Past, Redeem, TokenRow};
 
-use super::backend::{Backend, BackendAgent, Inventory};
+use super::agent::{Backend, BackendAgent, Inventory};
 use super::settle;
 
 /// Why a join is refused although a reservation is in sight.

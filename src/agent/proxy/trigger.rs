@@ -1,7 +1,7 @@
 //! What becomes of a request before any backend is looked at: DSP-6 and DSP-7 as a pure function.
 
-use super::config::{RoutingConfig, TriggersConfig};
 use super::request::{Reason, Request, Source};
+use crate::agent::config::{RoutingConfig, TriggersConfig};
 
 /// What is to be done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::agent::background::jitter;
+use crate::agent::core::TokenHint;
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, Player, TokenId};
 use crate::node::LeaseEvent;
 use crate::store::{Key, boot_ms};
 use crate::token::{Claimant, ConsumeOutcome, TokenEvent, Unsettled};
 
-use super::backend::{Backend, BootList, Inventory, boot_time_of};
-use super::background::jitter;
-use super::core::TokenHint;
+use super::agent::{Backend, BootList, Inventory};
 
 /// Longest wait between two rounds of a backend that has left.
 const WIND_DOWN_MAX: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ const SKEW_MS: u64 = 5_000;
 
 /// While a task asks the store about an entry of the ledger. Dropped before the answer is definite, the entry is left
 /// to the settling loop.
-pub(super) struct Unknown<'a, I: Inventory> {
+pub(in crate::agent) struct Unknown<'a, I: Inventory> {
     backend: &'a Backend<I>,
     id: Option<TokenId>,
 }
@@ -98,7 +98,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// Asks the store about everything whose outcome is not known.
-    pub(super) async fn settle_all(&self) {
+    pub(in crate::agent) async fn settle_all(&self) {
         let unsettled = self.ledger().take_unsettled();
         for entry in unsettled {
             self.settle_one(entry).await;
@@ -108,7 +108,7 @@ impl<I: Inventory> Backend<I> {
     /// After it left: what is not known is asked until it is, and no place is kept beyond its token's time. Without an
     /// answer until then the place goes back all the same: nobody can use the token any more, and this process never hands
     /// the place over.
-    pub(super) async fn wind_down(&self) {
+    pub(in crate::agent) async fn wind_down(&self) {
         let every = Duration::from_millis(self.core.config().tokens.reap_interval_ms).min(WIND_DOWN_MAX);
         loop {
             self.give_up().await;
@@ -190,7 +190,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// Looks at the row of a held token.
-    pub(super) async fn look(&self, id: TokenId, player: Player) {
+    pub(in crate::agent) async fn look(&self, id: TokenId, player: Player) {
         if let Err(error) = self.check_rows(&[(id, player)]).await {
             tracing::debug!(%error, "could not look at a token; its expiry brings the place home");
         }
@@ -252,7 +252,7 @@ impl<I: Inventory> Backend<I> {
             Ok(rows) => {
                 let old = rows.into_iter().filter(|row| row.token.server_epoch != current);
                 let until: BTreeMap<Player, u64> = old
-                    .map(|row| (row.token.player, boot_time_of(&self.core.store, row.token.expires_at_ms)))
+                    .map(|row| (row.token.player, self.core.store.clock().boot_time_of(row.token.expires_at_ms)))
                     .collect();
                 if !until.is_empty() {
                     tracing::info!(tokens = until.len(), "tokens of earlier epochs are aged out");

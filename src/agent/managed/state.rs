@@ -29,7 +29,7 @@ pub enum ManagedState {
         /// The epoch of the membership; [`Epoch::NONE`] for a router, which has none.
         epoch: Epoch,
     },
-    /// [`Managed::stop`](super::Managed::stop) was called.
+    /// [`Managed::stop`](crate::agent::Managed::stop) was called.
     Stopped,
 }
 

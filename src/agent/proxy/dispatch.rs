@@ -6,21 +6,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::config::Config;
+use crate::agent::core::Core;
+use crate::agent::wait::{Waiting, line_for, queue};
+use crate::agent::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
 use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Claimant, Token};
 
+use super::agent::{Claiming, Proxy, reason_of};
 use super::charge::Charge;
-use super::config::Config;
-use super::core::Core;
-use super::proxy::{Claiming, Proxy, reason_of};
 use super::request::{Balanced, Outcome, Reason, Refusal, Request, Transfer};
 use super::take::take;
 use super::trigger::{Verdict, verdict};
-use super::wait::{Waiting, line_for, queue};
-use super::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 
 /// How one attempt ended.
 enum Step {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::agent::core::Agent;
 use crate::error::Result;
 use crate::ids::{LimitName, OperationId, Player};
 use crate::limit::{Limit, Limits, Verdict};
 
-use super::core::Agent;
-use super::proxy::{Proxy, reason_of};
+use super::agent::{Proxy, reason_of};
 use super::request::{Reason, Request};
 
 /// How long a refund is tried while the store does not answer; a charge is not known for much longer.
@@ -21,7 +21,7 @@ const REFUND_EVERY: Duration = Duration::from_millis(200);
 /// The charge of one request. It is made before any backend is asked, so that however many proxies ask at once no more
 /// requests run than the limit lets through, and stands once the request ends in a transfer. Dropped before that, it is
 /// taken back in the background.
-pub(super) struct Charge {
+pub(in crate::agent) struct Charge {
     proxy: Arc<Proxy>,
     bill: Option<Bill>,
     /// After a denial: when to come again.

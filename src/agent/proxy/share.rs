@@ -9,7 +9,7 @@ use crate::ids::{NodeId, OperationId};
 use crate::select::decayed;
 use crate::store::{Invocation, Store, boot_ms, scripts};
 
-use super::proxy::Proxy;
+use super::agent::Proxy;
 
 /// Time between two exchanges while this proxy picks.
 const EVERY: Duration = Duration::from_millis(250);

@@ -10,22 +10,22 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::agent::config::Config;
+use crate::agent::setup::{Setup, runtime};
 use crate::envelope::Keyring;
 use crate::error::{Error, Result};
 use crate::node::ControlEntry;
 
-use super::config::Config;
 use super::kept::Keep;
-use super::managed_state::{ManagedState, Reloaded};
-use super::managed_turn::{Turn, broken};
-use super::setup::{Setup, runtime};
 use super::source::ConfigSource;
+use super::state::{ManagedState, Reloaded};
+use super::turn::{Turn, broken};
 
 /// Time between two looks at a config that cannot be used.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// An agent that [`Managed`] can keep: [`BackendAgent`](super::BackendAgent), [`ProxyAgent`](super::ProxyAgent),
-/// [`RouterAgent`](super::RouterAgent), [`Agent`](super::Agent).
+/// An agent that [`Managed`] can keep: [`BackendAgent`](crate::agent::BackendAgent), [`ProxyAgent`](crate::agent::ProxyAgent),
+/// [`RouterAgent`](crate::agent::RouterAgent), [`Agent`](crate::agent::Agent).
 pub trait Kept: Keep {}
 
 impl<A: Keep> Kept for A {}
@@ -134,7 +134,7 @@ impl<A: Kept> Managed<A> {
 
     /// Reads the source again and takes it over.
     ///
-    /// - What can change while an agent runs is swapped in ([`config`](super::config) has the table); a request under way
+    /// - What can change while an agent runs is swapped in ([`config`](crate::agent::config) has the table); a request under way
     ///   ends as it began.
     /// - For anything else, and for another secret, the agent leaves and a new one is started. Its inventory stays: places
     ///   that are held go back to it, and one whose redeem or issue is not answered yet goes back once that is known.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::backend::{Backend, BackendEvent, Inventory};
+use super::agent::{Backend, BackendEvent, Inventory};
 
 /// Starts the loop that tells the application. It ends with the agent.
 pub(super) fn spawn<I: Inventory>(backend: &Arc<Backend<I>>) {

@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::{BackendName, Player};
 use crate::place::{Placed, PlacementHandler, Registry, Resolver, Route, Source, Unplaced, Why, place};
 
-use super::core::Core;
-use super::proxy::ProxyAgent;
+use super::agent::ProxyAgent;
 use super::request::Transfer;
 
 /// What one proxy places fresh logins with.

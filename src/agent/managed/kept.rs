@@ -1,21 +1,20 @@
-//! What [`Managed`](super::Managed) has to know of an agent.
+//! What [`Managed`](crate::agent::Managed) has to know of an agent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::agent::backend::{BackendAgent, Inventory};
+use crate::agent::config::Config;
+use crate::agent::core::{Agent, AgentStatus};
+use crate::agent::live::Live;
+use crate::agent::proxy::{ProxyAgent, RouterAgent};
 use crate::error::{Error, Result};
 use crate::ids::Epoch;
 use crate::node::ControlEntry;
 
-use super::backend::{BackendAgent, Inventory};
-use super::config::Config;
-use super::core::{Agent, AgentStatus};
-use super::live::Live;
-use super::managed_state::ManagedState;
-use super::proxy::ProxyAgent;
-use super::router::RouterAgent;
+use super::state::ManagedState;
 
 /// Time between two tries of a router to reach the store.
 const ROUTER_RETRY: Duration = Duration::from_millis(500);

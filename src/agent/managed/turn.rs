@@ -4,10 +4,10 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinError};
 use tokio::time::timeout;
 
+use crate::agent::config::Config;
 use crate::envelope::{KeyId, Keyring};
 use crate::error::Error;
 
-use super::config::Config;
 use super::source::Unusable;
 
 /// Longest time that a source may take to give a config: a file on a mount that hangs never does.
