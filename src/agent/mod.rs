@@ -28,6 +28,7 @@ mod background;
 mod charge;
 pub mod config;
 mod core;
+mod definite;
 mod dispatch;
 mod drain;
 mod kept;
