@@ -13,6 +13,8 @@ mod hangs;
 mod keeping;
 #[path = "route_objects/moving.rs"]
 mod moving;
+#[path = "route_objects/restart.rs"]
+mod restart;
 #[path = "route_objects/rules.rs"]
 mod rules;
 #[path = "route_objects/table.rs"]

@@ -156,7 +156,10 @@ impl Hub {
         } else {
             ready.remove(own.as_str());
         }
-        if let Some(deaf) = deaf {
+        // Not where it has come back since.
+        if let Some(deaf) = deaf
+            && ready.get(deaf.node.as_str()).is_some_and(|(owner, _)| owner == deaf)
+        {
             ready.remove(deaf.node.as_str());
         }
         let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });
