@@ -11,6 +11,8 @@ mod faults;
 mod hangs;
 #[path = "route_objects/keeping.rs"]
 mod keeping;
+#[path = "route_objects/leaving.rs"]
+mod leaving;
 #[path = "route_objects/moving.rs"]
 mod moving;
 #[path = "route_objects/restart.rs"]

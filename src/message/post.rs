@@ -62,6 +62,11 @@ impl Post {
         self.exchange.pending.len()
     }
 
+    /// Handlers that this node runs at once.
+    pub(crate) fn max_concurrent(&self) -> usize {
+        self.exchange.options.max_concurrent
+    }
+
     /// The services of this node.
     pub fn services(&self) -> &Services {
         &self.exchange.services
