@@ -27,7 +27,7 @@ pub struct MessageOptions {
     /// what is longer than its own.
     pub max_body_bytes: usize,
     /// Handlers that run at once, those of calls within this process among them; what comes on top of that is answered
-    /// `Busy`. Default 256, at least 1.
+    /// `Busy`. Messages to objects have three quarters of them. Default 256, at least 1.
     pub max_concurrent: usize,
 }
 
