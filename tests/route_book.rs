@@ -283,6 +283,25 @@ async fn r_17_the_sweep_frees_what_an_owner_long_gone_left_and_heals_the_index()
     assert_eq!((again.released, again.kept, again.healed), (0, 2, 0), "{again:?}");
 }
 
+// R-17, STO-16: one key that somebody wrote by hand keeps no other route of a dead owner from being freed.
+#[tokio::test]
+async fn r_17_a_key_of_another_type_keeps_no_other_route_from_the_sweep() {
+    const OBJECTS: usize = 40;
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let (mut a, b) = (Node::join(&store, "a").await, Node::join(&store, "b").await);
+    for number in 0..OBJECTS {
+        a.takes(&object(&format!("island:{number}"))).await;
+        set(&mut conn, &format!("route:island:{number}"), "saved_at", "1000").await;
+    }
+    let _: i64 = kit::ask(&mut conn, &["SADD", &key("owned:a"), "island:bad"]).await;
+    let _: String = kit::ask(&mut conn, &["SET", &key("route:island:bad"), "of another type"]).await;
+    a.membership.leave().await.unwrap();
+    let swept = sweep(&b.book, SweepOptions::default()).await.unwrap();
+    assert_eq!((swept.released, swept.skipped), (40, 1), "{swept:?}");
+    assert_eq!(members(&mut conn, "owned:a").await, ["island:bad"]);
+}
+
 // the repeat of what was done is answered as done, and a number that could not be is refused.
 #[tokio::test]
 async fn r_1_an_acquire_that_is_repeated_is_answered_alike() {

@@ -11,8 +11,12 @@ mod faults;
 mod hangs;
 #[path = "route_objects/keeping.rs"]
 mod keeping;
+#[path = "route_objects/leaving.rs"]
+mod leaving;
 #[path = "route_objects/moving.rs"]
 mod moving;
+#[path = "route_objects/restart.rs"]
+mod restart;
 #[path = "route_objects/rules.rs"]
 mod rules;
 #[path = "route_objects/table.rs"]

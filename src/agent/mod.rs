@@ -27,6 +27,7 @@ mod backend;
 mod background;
 pub mod config;
 mod core;
+mod definite;
 mod lines;
 mod live;
 mod managed;

@@ -224,6 +224,9 @@ pub(super) async fn one(context: &Context, options: OneOptions) -> Result<(), Fa
     let store = book.store();
     let object = ObjectKey::new(&options.kind, &options.object);
     let advised = |error: Error, key: Key<'_>| match error {
+        Error::Refused { refusal: StoreRefusal::WrongType, .. } => {
+            Failure::Io(format!("{key} is of another type; no member wrote it: look at it and DEL it by hand"))
+        }
         Error::Untrusted { .. } => Failure::Io(format!(
             "{error}; no member wrote it, so nothing acts on it: look at {key} in the store and DEL it by hand"
         )),

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId};
 use crate::node::{Directory, Lease};
 use crate::store::{Store, Trust};
@@ -15,7 +15,8 @@ use crate::store::{Store, Trust};
 use super::counts::{Sort, Tally};
 use super::failure::{Failure, Outcome, to_reply};
 use super::handler::{DynHandler, Incoming};
-use super::pending::{Pending, random};
+use super::pending::{Pending, Waiting, random};
+use super::post::LISTENERS_ARE_COUNTED;
 use super::record::Reply;
 use super::services::Services;
 
@@ -26,7 +27,7 @@ pub struct MessageOptions {
     /// what is longer than its own.
     pub max_body_bytes: usize,
     /// Handlers that run at once, those of calls within this process among them; what comes on top of that is answered
-    /// `Busy`. Default 256, at least 1.
+    /// `Busy`. Messages to objects have three quarters of them. Default 256, at least 1.
     pub max_concurrent: usize,
 }
 
@@ -103,6 +104,28 @@ impl Exchange {
     pub(super) async fn publish(&self, node: &NodeId, bytes: &[u8], sort: Sort) -> Result<u64> {
         self.tally.sent(sort);
         self.store.publish(self.store.keys().inbox(node), bytes).await
+    }
+
+    /// Publishes a call, once, and waits for its answer. A node that is in a newer epoch and was the only one to hear it is
+    /// looked at again.
+    pub(super) async fn ask(&self, node: &NodeId, bytes: &[u8], waiting: &mut Waiting) -> Result<Outcome> {
+        let alone = match self.publish(node, bytes, Sort::Call).await {
+            Ok(0) if LISTENERS_ARE_COUNTED => return Err(Error::NodeOffline(node.clone())),
+            Ok(listeners) => LISTENERS_ARE_COUNTED && listeners == 1,
+            // It may have arrived, so it must not go out again; the answer, if one comes, tells.
+            Err(error @ Error::Unreachable { .. }) => {
+                tracing::debug!(%node, %error, "a call may not have been sent");
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        let outcome = waiting.answer(alone).await?;
+        if matches!(outcome, Err(Failure::OldEpoch))
+            && let Err(error) = self.directory.look_again(node).await
+        {
+            tracing::debug!(%node, %error, "could not look at a node in a newer epoch");
+        }
+        Ok(outcome)
     }
 
     /// Runs a handler to its end, unless the deadline is over already. A panic ends here.

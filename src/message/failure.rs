@@ -20,6 +20,7 @@ const ERROR: &str = "error";
 const BUSY: &str = "busy";
 const SERVICE_NOT_FOUND: &str = "service_not_found";
 const SHUTTING_DOWN: &str = "shutting_down";
+const OLD_EPOCH: &str = "old_epoch";
 
 /// What became of a message at its handler.
 pub(super) type Outcome = Result<Box<RawValue>, Failure>;
@@ -35,6 +36,8 @@ pub(super) enum Failure {
     ServiceNotFound,
     /// The node takes no messages any more; the handler was not started.
     ShuttingDown,
+    /// The message was for an epoch of this node that is over; the handler was not started here.
+    OldEpoch,
     /// The handler was not started before the deadline.
     Expired,
     /// A message by a route was not handled, or not to its end.
@@ -73,6 +76,7 @@ impl Failure {
             Self::Busy => BUSY,
             Self::ServiceNotFound => SERVICE_NOT_FOUND,
             Self::ShuttingDown => SHUTTING_DOWN,
+            Self::OldEpoch => OLD_EPOCH,
             Self::Expired => CANCELLED,
             Self::Routed(refusal, _) => refusal.as_str(),
             Self::PassedOn => "passed_on",
@@ -86,6 +90,7 @@ impl Failure {
             Self::Busy => (String::new(), "too many handlers run".to_owned()),
             Self::ServiceNotFound => (String::new(), "no such service here".to_owned()),
             Self::ShuttingDown => (String::new(), "the node is shutting down".to_owned()),
+            Self::OldEpoch => (String::new(), "the epoch that was asked is over".to_owned()),
             Self::Expired => (String::new(), "the deadline was over".to_owned()),
             Self::Routed(_, message) | Self::Ended(_, message) => (String::new(), message.clone()),
             Self::PassedOn => (String::new(), "another node answers".to_owned()),
@@ -100,7 +105,7 @@ impl Failure {
             Self::Callee(CallError { code, message }) => Error::Callee { target, code, message },
             Self::Busy => Error::Busy { target },
             Self::ServiceNotFound => Error::ServiceNotFound { service: service.to_owned(), at: node.to_string() },
-            Self::ShuttingDown => Error::NodeOffline(node.clone()),
+            Self::ShuttingDown | Self::OldEpoch => Error::NodeOffline(node.clone()),
             // Nobody is told of a message that was passed on.
             Self::Expired | Self::PassedOn => Error::Timeout { target, timeout_ms },
             Self::Routed(refusal, detail) => Error::Routed { object: target, refusal, detail },
@@ -132,6 +137,7 @@ pub(super) fn from_reply(status: &str, body: &RawValue) -> Outcome {
         BUSY => Failure::Busy,
         SERVICE_NOT_FOUND => Failure::ServiceNotFound,
         SHUTTING_DOWN => Failure::ShuttingDown,
+        OLD_EPOCH => Failure::OldEpoch,
         other => match RouteRefusal::read(other) {
             Some(refusal) => Failure::Routed(refusal, message),
             None => Failure::Callee(CallError { code: other.to_owned(), message }),

@@ -121,6 +121,8 @@ pub enum Taken {
     Failed(RouteRefusal, String),
     /// The node is on its way out; no handler ran.
     ShuttingDown,
+    /// As many run as may; no handler ran.
+    Busy,
     /// Another node answers: nothing more is said here.
     PassedOn,
 }
@@ -141,6 +143,7 @@ impl<H: RoutedHandler> DynHandler for Routed<H> {
             Taken::Refused(error) => Err(Failure::Callee(error)),
             Taken::Failed(refusal, detail) => Err(Failure::Routed(refusal, detail)),
             Taken::ShuttingDown => Err(Failure::ShuttingDown),
+            Taken::Busy => Err(Failure::Busy),
             Taken::PassedOn => Err(Failure::PassedOn),
         });
         taking.boxed()

@@ -151,10 +151,10 @@ impl Inner {
     /// The order of MSG-4. The signature was checked before.
     fn take_message(inner: &Arc<Self>, message: Message<'_>) {
         let exchange = &inner.exchange;
-        if !inner.is_for_me(&message.to, message.to_epoch, &message.from) {
-            return;
-        }
         let now_ms = exchange.store.clock().now_ms();
+        if !inner.is_for_me(&message.to, message.to_epoch, &message.from) {
+            return inner.disown(&message, now_ms);
+        }
         let seen = {
             let mut replay = inner.replay.lock().unwrap_or_else(PoisonError::into_inner);
             // The nonce is the origin's: the same message over two forwarders is one message.
@@ -176,6 +176,21 @@ impl Inner {
             Some(known) if known == message.from_epoch => inner.dispatch(work),
             Some(known) if known > message.from_epoch => inner.refuse(AuditReason::OldEpoch, message.from.as_str()),
             _ => Self::look_up(inner, work),
+        }
+    }
+
+    /// Tells whoever calls a former epoch of this node that it is over: else only its timeout would. What was sent before
+    /// this epoch began the former one may have taken. What was forwarded may have reached more than this process, which
+    /// its origin cannot know.
+    fn disown(&self, message: &Message<'_>, now_ms: u64) {
+        let lease = &self.exchange.lease;
+        let epoch = lease.epoch();
+        let is_present = now_ms.abs_diff(message.sent_at_ms) <= REPLAY_WINDOW_MS && now_ms < message.deadline_ms;
+        if message.to != *lease.id() || message.to_epoch >= epoch || message.sent_at_ms <= epoch.0 || !is_present {
+            return;
+        }
+        if message.is_call() && message.hops == 0 {
+            self.decline(Some(ReplyTo { asked_epoch: epoch, ..ReplyTo::of(message) }), Failure::OldEpoch);
         }
     }
 
@@ -249,14 +264,20 @@ impl Inner {
     }
 }
 
-impl Work {
-    fn new(message: &Message<'_>, deadline: Instant) -> Self {
-        let reply_to = message.is_call().then(|| ReplyTo {
+impl ReplyTo {
+    fn of(message: &Message<'_>) -> Self {
+        Self {
             call: message.call.to_owned(),
             node: message.origin.clone(),
             epoch: message.origin_epoch,
             asked_epoch: message.to_epoch,
-        });
+        }
+    }
+}
+
+impl Work {
+    fn new(message: &Message<'_>, deadline: Instant) -> Self {
+        let reply_to = message.is_call().then(|| ReplyTo::of(message));
         let incoming = Incoming {
             origin: message.origin.clone(),
             origin_epoch: message.origin_epoch,

@@ -1,11 +1,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
+use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId};
 
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 
 /// Calls that may wait for their answers at once.
 pub(super) const PENDING_MAX: usize = 65_536;
@@ -24,9 +25,13 @@ pub(super) struct Pending {
 /// Who was asked, and where the answer goes.
 #[derive(Debug)]
 struct Asked {
-    /// `None` where whoever owns an object by then answers.
-    of: Option<(NodeId, Epoch)>,
+    node: NodeId,
+    epoch: Epoch,
+    /// Whoever owns an object by then answers.
+    is_routed: bool,
     answer: oneshot::Sender<Outcome>,
+    /// Told where the node's present epoch says that it did not take the message.
+    refused: Arc<Notify>,
 }
 
 /// One call that waits. Dropping it forgets the call.
@@ -34,7 +39,8 @@ struct Asked {
 pub(super) struct Waiting {
     pending: Arc<Pending>,
     pub(super) call: String,
-    pub(super) answer: oneshot::Receiver<Outcome>,
+    answer: oneshot::Receiver<Outcome>,
+    refused: Arc<Notify>,
 }
 
 /// What became of an answer.
@@ -62,33 +68,47 @@ impl Pending {
 
     /// Enters a call to `node` in `epoch`; `None` where too many wait.
     pub(super) fn enter(self: &Arc<Self>, node: NodeId, epoch: Epoch) -> Option<Waiting> {
-        self.enter_of(Some((node, epoch)))
+        self.enter_of(node, epoch, false)
     }
 
     /// Enters a call by a route: a message that was forwarded is answered by its last node.
-    pub(super) fn enter_routed(self: &Arc<Self>) -> Option<Waiting> {
-        self.enter_of(None)
+    pub(super) fn enter_routed(self: &Arc<Self>, node: NodeId, epoch: Epoch) -> Option<Waiting> {
+        self.enter_of(node, epoch, true)
     }
 
-    fn enter_of(self: &Arc<Self>, of: Option<(NodeId, Epoch)>) -> Option<Waiting> {
+    fn enter_of(self: &Arc<Self>, node: NodeId, epoch: Epoch, is_routed: bool) -> Option<Waiting> {
         let (sender, answer) = oneshot::channel();
+        let refused = Arc::new(Notify::new());
         let call = random();
         let mut by_call = self.lock();
         if by_call.len() >= PENDING_MAX {
             return None;
         }
-        by_call.insert(call.clone(), Asked { of, answer: sender });
+        let asked = Asked { node, epoch, is_routed, answer: sender, refused: Arc::clone(&refused) };
+        by_call.insert(call.clone(), asked);
         drop(by_call);
-        Some(Waiting { pending: Arc::clone(self), call, answer })
+        Some(Waiting { pending: Arc::clone(self), call, answer, refused })
     }
 
     /// Hands `outcome` to the call that waits for it, if it comes from whoever was asked.
     pub(super) fn settle(&self, call: &str, from: &NodeId, epoch: Epoch, outcome: Outcome) -> Settled {
         let mut by_call = self.lock();
-        match by_call.get(call).map(|asked| &asked.of) {
+        match by_call.get(call) {
             None => return Settled::Late,
-            Some(Some((node, _))) if node != from => return Settled::WrongNode,
-            Some(Some((_, asked))) if *asked != epoch => return Settled::WrongEpoch,
+            // It may not be the only one that the message reached, so the call goes on waiting.
+            Some(asked) if matches!(outcome, Err(Failure::OldEpoch)) => {
+                if asked.node != *from {
+                    return Settled::WrongNode;
+                }
+                if epoch <= asked.epoch {
+                    return Settled::WrongEpoch;
+                }
+                asked.refused.notify_one();
+                return Settled::Delivered;
+            }
+            Some(asked) if asked.is_routed => {}
+            Some(asked) if asked.node != *from => return Settled::WrongNode,
+            Some(asked) if asked.epoch != epoch => return Settled::WrongEpoch,
             Some(_) => {}
         }
         let asked = by_call.remove(call);
@@ -96,6 +116,18 @@ impl Pending {
         match asked.map(|asked| asked.answer.send(outcome)) {
             Some(Ok(())) => Settled::Delivered,
             _ => Settled::Late,
+        }
+    }
+}
+
+impl Waiting {
+    /// The answer. With `alone` the message reached one listener: then the word of the node's present epoch that it took
+    /// nothing is the last one. Errors with [`Error::ShuttingDown`] where the call was forgotten.
+    pub(super) async fn answer(&mut self, alone: bool) -> Result<Outcome> {
+        tokio::select! {
+            biased;
+            answer = &mut self.answer => answer.map_err(|_| Error::ShuttingDown),
+            () = self.refused.notified(), if alone => Ok(Err(Failure::OldEpoch)),
         }
     }
 }
@@ -108,6 +140,7 @@ impl Drop for Waiting {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use serde_json::value::RawValue;
 
     use super::*;
@@ -130,6 +163,23 @@ mod tests {
         assert_eq!(pending.settle(&call, &id("b1"), Epoch(7), outcome()), Settled::Delivered);
         assert_eq!(pending.settle(&call, &id("b1"), Epoch(7), outcome()), Settled::Late);
         assert!(waiting.answer.try_recv().is_ok());
+    }
+
+    // what is sent again while a process that was paused has it as well is done twice.
+    #[tokio::test]
+    async fn r_19_the_word_of_a_newer_epoch_counts_only_from_the_one_listener_that_was_asked() {
+        let pending = Arc::new(Pending::default());
+        let old = || Err(Failure::OldEpoch);
+        let mut waiting = pending.enter_routed(id("b1"), Epoch(7)).expect("room");
+        let call = waiting.call.clone();
+        assert_eq!(pending.settle(&call, &id("b2"), Epoch(8), old()), Settled::WrongNode);
+        assert_eq!(pending.settle(&call, &id("b1"), Epoch(7), old()), Settled::WrongEpoch);
+        assert!(waiting.answer(true).now_or_never().is_none());
+        assert_eq!(pending.settle(&call, &id("b1"), Epoch(8), old()), Settled::Delivered);
+        assert!(waiting.answer(false).now_or_never().is_none(), "two listened");
+        assert!(matches!(waiting.answer(true).await, Ok(Err(Failure::OldEpoch))));
+        assert_eq!(pending.settle(&call, &id("b9"), Epoch(1), Ok(RawValue::NULL.to_owned())), Settled::Delivered);
+        assert!(matches!(waiting.answer(true).await, Ok(Ok(_))), "the other one answered after all");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::services::{SERVICE_MAX_BYTES, Services, is_service_text};
 /// Longest timeout of a call, in ms: below the replay window, so that no deadline outlives it.
 pub const CALL_MAX_MS: u64 = 29_000;
 
-/// True where the number that PUBLISH answers says whether anybody listened. It says nothing on a Cluster.
+/// True where the number that PUBLISH answers says how many listened. It says nothing on a Cluster.
 pub(super) const LISTENERS_ARE_COUNTED: bool = true;
 
 /// Sends messages and calls services, at this node and at others. Cheap to clone.
@@ -60,6 +60,11 @@ impl Post {
     /// Calls that wait for an answer of another node now.
     pub fn pending_calls(&self) -> usize {
         self.exchange.pending.len()
+    }
+
+    /// Handlers that this node runs at once.
+    pub(crate) fn max_concurrent(&self) -> usize {
+        self.exchange.options.max_concurrent
     }
 
     /// The services of this node.
@@ -187,14 +192,7 @@ impl Post {
         let busy = || Error::Busy { target: request.target.to_string() };
         let mut waiting = exchange.pending.enter(node.clone(), epoch).ok_or_else(busy)?;
         let bytes = self.sign(request, &waiting.call, &node, epoch, &service)?;
-        match exchange.publish(&node, &bytes, Sort::Call).await {
-            Ok(0) if LISTENERS_ARE_COUNTED => return Err(Error::NodeOffline(node)),
-            Ok(_) => {}
-            // It may have arrived, so it must not go out again; the answer, if one comes, tells.
-            Err(error @ Error::Unreachable { .. }) => tracing::debug!(%node, %error, "a call may not have been sent"),
-            Err(error) => return Err(error),
-        }
-        let outcome = (&mut waiting.answer).await.map_err(|_| Error::ShuttingDown)?;
+        let outcome = exchange.ask(&node, &bytes, &mut waiting).await?;
         outcome.map_err(|failure| failure.into_error(&node, service.as_str(), request.life_ms()))
     }
 

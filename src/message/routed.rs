@@ -56,16 +56,10 @@ impl Post {
         let timeout_ms = call.life_ms();
         let target = || format!("{}:{}", call.node, call.service);
         let calling = async {
-            let mut waiting = exchange.pending.enter_routed().ok_or_else(|| Error::Busy { target: target() })?;
+            let waiting = exchange.pending.enter_routed(call.node.clone(), call.epoch);
+            let mut waiting = waiting.ok_or_else(|| Error::Busy { target: target() })?;
             let bytes = self.sign_routed(&call, &waiting.call)?;
-            match exchange.publish(call.node, &bytes, Sort::Call).await {
-                Ok(0) if LISTENERS_ARE_COUNTED => return Err(Error::NodeOffline(call.node.clone())),
-                Ok(_) => {}
-                // It may have arrived, so it must not go out again; the answer, if one comes, tells.
-                Err(Error::Unreachable { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            let outcome = (&mut waiting.answer).await.map_err(|_| Error::ShuttingDown)?;
+            let outcome = exchange.ask(call.node, &bytes, &mut waiting).await?;
             outcome.map_err(|failure| failure.into_error(call.node, call.service, timeout_ms))
         };
         tokio::select! {

@@ -34,6 +34,8 @@ struct Inner {
 struct Entry {
     registration: u64,
     handler: Arc<dyn DynHandler>,
+    /// Heartbeats do not name it.
+    withdrawn: bool,
 }
 
 impl Services {
@@ -72,15 +74,24 @@ impl Services {
             });
         }
         let registration = self.inner.registrations.fetch_add(1, Ordering::Relaxed);
-        self.write().insert(name.clone(), Entry { registration, handler });
+        self.write().insert(name.clone(), Entry { registration, handler, withdrawn: false });
         Ok(Registration { services: self.clone(), name, registration })
     }
 
     /// The names that heartbeats publish, sorted.
     pub fn published(&self) -> Vec<ServiceName> {
-        let mut names: Vec<ServiceName> = self.read().keys().filter_map(|name| ServiceName::new(name).ok()).collect();
+        let by_name = self.read();
+        let offered = by_name.iter().filter(|(_, entry)| !entry.withdrawn);
+        let mut names: Vec<ServiceName> = offered.filter_map(|(name, _)| ServiceName::new(name).ok()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Heartbeats do not name it any more, until it is registered again; whoever calls it all the same is answered.
+    pub fn withdraw(&self, name: &str) {
+        if let Some(entry) = self.write().get_mut(name) {
+            entry.withdrawn = true;
+        }
     }
 
     /// The handler of a name of this node.
@@ -148,6 +159,20 @@ mod tests {
         for bad in ["", "a b", "ä", "{a}", &"x".repeat(129)] {
             assert!(services.register(bad, any()).is_err(), "{bad:?}");
         }
+    }
+
+    // RTE-6: what a node gives up one by one is still called there, and nothing more is to be brought to it.
+    #[test]
+    fn nod_10_a_name_that_was_withdrawn_is_answered_and_not_published() {
+        let services = Services::new();
+        let first = services.register("places", any()).expect("a name");
+        services.withdraw("places");
+        services.withdraw("other");
+        assert!(services.published().is_empty() && services.published_handler("places").is_some());
+        let _second = services.register("places", any()).expect("a name");
+        assert_eq!(services.published().len(), 1);
+        drop(first);
+        assert_eq!(services.published().len(), 1);
     }
 
     #[test]

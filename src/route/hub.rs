@@ -40,8 +40,10 @@ pub(super) trait Kept: Send + Sync {
     fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion>>;
     /// One round of the timer.
     fn tend(&self) -> BoxFuture<'_, ()>;
-    /// Whether it takes what nobody owns.
+    /// Whether the kind is taken over on demand.
     fn on_demand(&self) -> bool;
+    /// Whether this node takes more of it: not on its way out.
+    fn takes_more(&self) -> bool;
 }
 
 /// What the parts share.
@@ -57,6 +59,8 @@ pub(super) struct Hub {
     pub keepers: RwLock<HashMap<String, Arc<dyn Kept>>>,
     /// Kinds that this node sends to, and whether they are taken over on demand.
     pub known: RwLock<HashMap<String, bool>>,
+    /// Messages of other nodes to objects that may be here at once.
+    pub crowd: Semaphore,
     /// Updates on their way to origins.
     pub updates: Arc<Semaphore>,
     pub tasks: TaskTracker,
@@ -73,6 +77,12 @@ impl fmt::Debug for Hub {
 /// The service that takes messages to the objects of a kind.
 pub(super) fn service_of(kind: &str) -> String {
     format!("{SERVICE_PREFIX}{kind}")
+}
+
+/// How many messages to objects a node takes at once that runs so many handlers: a quarter is left to everything else, so
+/// that objects whose storage hangs do not make the whole node busy.
+pub(super) fn crowd(handlers: usize) -> usize {
+    (handlers - handlers / 4).clamp(1, Semaphore::MAX_PERMITS)
 }
 
 /// Whole milliseconds.
@@ -128,7 +138,7 @@ impl Hub {
     /// The node that takes an object which nobody owns: by rendezvous over the nodes that are ready and host the kind, those
     /// of this node's locality first. Not `deaf`, who turned out not to listen.
     pub fn default_place(&self, key: &ObjectKey, deaf: Option<&Owner>) -> Option<Owner> {
-        let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand());
+        let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand() && keeper.takes_more());
         self.ready_place(key.as_str(), &service_of(key.kind()), takes, deaf)
     }
 
@@ -156,7 +166,10 @@ impl Hub {
         } else {
             ready.remove(own.as_str());
         }
-        if let Some(deaf) = deaf {
+        // Not where it has come back since.
+        if let Some(deaf) = deaf
+            && ready.get(deaf.node.as_str()).is_some_and(|(owner, _)| owner == deaf)
+        {
             ready.remove(deaf.node.as_str());
         }
         let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });

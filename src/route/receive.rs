@@ -44,10 +44,12 @@ fn no_route() -> Taken {
 impl RoutedHandler for ToObjects {
     async fn take(&self, call: Incoming) -> Taken {
         let Some(hub) = self.0.upgrade() else { return Taken::ShuttingDown };
-        match Header::read(&call.route) {
-            Some(header) => hub.receive(call, header).await,
-            None => no_route(),
-        }
+        let Some(header) = Header::read(&call.route) else { return no_route() };
+        let Ok(_place) = hub.crowd.try_acquire() else {
+            metrics::counter!("maitred_objects_busy_total").increment(1);
+            return Taken::Busy;
+        };
+        hub.receive(call, header).await
     }
 }
 

@@ -18,7 +18,7 @@ use crate::message::{Post, Registration};
 use crate::node::Directory;
 
 use super::book::RouteBook;
-use super::hub::{Hub, Kept, locality_of, millis, service_of};
+use super::hub::{Hub, Kept, crowd, locality_of, millis, service_of};
 use super::keeper::Keeper;
 use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
@@ -68,10 +68,11 @@ impl ObjectRouter {
             lease: book.lease().clone(),
             book,
             directory,
-            post,
             locality: locality_of(labels),
             keepers: Default::default(),
             known: Default::default(),
+            crowd: Semaphore::new(crowd(post.max_concurrent())),
+            post,
             updates: Arc::new(Semaphore::new(UPDATES_MAX)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

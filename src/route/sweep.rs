@@ -87,13 +87,18 @@ pub async fn sweep_owners(book: &RouteBook, mut owners: Vec<NodeId>, options: Sw
         left -= members.len();
         report.nodes += 1;
         // An empty index still costs one call: the node may have to go off the list of those that have one.
-        let batches: Vec<&[String]> = if members.is_empty() { vec![&[]] } else { members.chunks(BATCH).collect() };
-        for batch in batches {
+        let mut batches: Vec<&[String]> = if members.is_empty() { vec![&[]] } else { members.chunks(BATCH).collect() };
+        while let Some(batch) = batches.pop() {
             match sweep_batch(book, owner, batch, options.dry_run).await {
                 Ok(answer) => report.count(&answer),
+                // One key of another type among them must not keep the others from being looked at.
+                Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) if batch.len() > 1 => {
+                    batches.extend(<[&[String]; 2]>::from(batch.split_at(batch.len() / 2)));
+                }
                 Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
-                    tracing::warn!(%owner, "a key of another type is among the routes; its batch is left out");
-                    report.skipped += u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                    let object = batch.first().map_or("", String::as_str);
+                    tracing::warn!(%owner, object, "a route is of another type; it is left out");
+                    report.skipped += 1;
                 }
                 Err(error) => return Err(error),
             }

@@ -69,6 +69,9 @@ async fn env_5_a_forged_route_is_counted_and_not_shown() {
     scene.run(&["routes"]).code(0).shows(&["1 without a record of that owner", "1 not believed"]);
     let refused = scene.run(&["route", "island", "i1"]).code(1);
     assert!(refused.err.contains("no member wrote it"), "{}", refused.err);
+    scene.by_hand(&["SET", "maitred:{eu}:object:island:i2", "of another type"]).await;
+    let refused = scene.run(&["route", "island", "i2"]).code(1);
+    assert!(refused.err.contains("maitred:{eu}:object:island:i2 is of another type"), "{}", refused.err);
 }
 
 // STO-16, CLI-1: what somebody wrote by hand hides no other route, and one run puts the index right.

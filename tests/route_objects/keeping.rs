@@ -6,6 +6,7 @@ use std::time::Duration;
 use maitred::Error;
 use maitred::error::RouteRefusal;
 use maitred::route::{Ack, FlushProgress, KindOptions, RouteState, RouteTimes};
+use tokio::time::Instant;
 
 use crate::member::{Member, Options, PATIENCE};
 use crate::routes_common::{CALL, Counter, Host, counter, object};
@@ -31,6 +32,27 @@ async fn rte_6_a_changed_object_is_saved_on_the_timer_and_an_idle_one_given_up()
     assert_eq!(told, expected);
     assert_eq!(host.inc(&key, 2).await.unwrap(), 3, "loaded again on the next use");
     assert_eq!(host.counter.told()[3], "promoted counter:one 2");
+}
+
+// RTE-6: whoever takes an object uses it, and must not see it given up a moment later because nobody did before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_6_an_object_that_is_taken_again_is_not_idle() {
+    let server = TestStore::start();
+    let idle = Duration::from_secs(2);
+    let options = KindOptions { idle_ms: Some(2_000), ..KindOptions::default() };
+    let a = Host::join(&server.url(), "a", options).await;
+    let key = object("counter:one");
+    let removals = || a.counter.told().iter().filter(|what| what.starts_with("removing")).count();
+    a.keeper.acquire(&key).await.unwrap();
+    let (begin, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
+    while begin.elapsed() < idle * 2 {
+        a.keeper.acquire(&key).await.unwrap();
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // A machine that stood still for that long proves nothing.
+    assert!(removals() == 0 || longest > idle / 2, "{:?} after {longest:?}", a.counter.told());
 }
 
 // RTE-6: with `ack: saved` an answer says that the change outlives a crash.

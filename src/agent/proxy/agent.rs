@@ -78,23 +78,11 @@ impl Proxy {
     pub fn release_until_definite(self: &Arc<Self>, token: Token, op: OperationId) {
         let proxy = Arc::clone(self);
         let releasing = async move {
-            let store = proxy.core.store.clone();
-            while store.clock().now_ms() < token.expires_at_ms {
-                let book = &proxy.core.book;
-                match book.release_claim(&token, &proxy.claimant(), Some(&op), "given_up").await {
-                    Err(error) if error.is_retryable() => {
-                        tracing::debug!(player = %token.player, %error, "releasing again");
-                        tokio::select! {
-                            () = proxy.core.stop.cancelled() => return,
-                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                        }
-                    }
-                    outcome => {
-                        tracing::debug!(player = %token.player, ?outcome, "gave a claim up");
-                        return;
-                    }
-                }
-            }
+            let (core, player) = (&proxy.core, &token.player);
+            while core.store.clock().now_ms() < token.expires_at_ms
+                && let Err(error) = core.book.release_claim(&token, &proxy.claimant(), Some(&op), "given_up").await
+                && core.again("release of a claim", player, &error).await
+            {}
         };
         // A future can be dropped outside of every runtime.
         self.core.tasks.spawn_on(releasing, &self.core.runtime);
@@ -110,27 +98,12 @@ impl Proxy {
     ) {
         let proxy = Arc::clone(self);
         let cancelling = async move {
-            let give_up = Instant::now() + Duration::from_millis(proxy.core.config().tokens.ttl_ms);
-            loop {
-                let outcome = proxy.core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await;
-                match outcome {
-                    Err(error) if error.is_retryable() && Instant::now() < give_up => {
-                        tracing::debug!(%player, %error, "cancelling again");
-                        tokio::select! {
-                            () = proxy.core.stop.cancelled() => return,
-                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%player, %request, %error, "could not cancel; the token expires");
-                        return;
-                    }
-                    Ok(outcome) => {
-                        tracing::debug!(%player, %request, ?outcome, "cancelled");
-                        return;
-                    }
-                }
-            }
+            let core = &proxy.core;
+            let give_up = Instant::now() + Duration::from_millis(core.config().tokens.ttl_ms);
+            while let Err(error) = core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await
+                && Instant::now() < give_up
+                && core.again("cancel of a request", &player, &error).await
+            {}
         };
         // A future can be dropped outside of every runtime.
         self.core.tasks.spawn_on(cancelling, &self.core.runtime);

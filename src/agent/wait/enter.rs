@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::agent::config::{Config, OnNoCandidate};
 use crate::agent::core::Core;
@@ -16,9 +16,6 @@ use crate::token::CancelOutcome;
 use super::handle::{WaitUpdate, Waiting};
 use super::options;
 use super::slot::{Slot, Visit};
-
-/// Between two tries of what goes on in the background.
-const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 /// An enter that took so long may have been sent more than once.
 const REPEATED_AFTER: Duration = Duration::from_millis(5);
@@ -177,18 +174,9 @@ impl Proxy {
         let retiring = async move {
             // Whoever is finding out what became of the ticket may enter it again.
             let _one = slot.deciding.lock().await;
-            while let Err(error) = proxy.retire(&slot).await {
-                let player = &slot.request.player;
-                if !error.is_retryable() {
-                    tracing::warn!(%player, %error, "could not leave a wait line");
-                    return;
-                }
-                tracing::debug!(%player, %error, "leaving a wait line again");
-                tokio::select! {
-                    () = proxy.core.stop.cancelled() => return,
-                    () = sleep(RETRY_EVERY) => {}
-                }
-            }
+            while let Err(error) = proxy.retire(&slot).await
+                && proxy.core.again("end of a wait", &slot.request.player, &error).await
+            {}
         };
         // A handle can be dropped outside of every runtime.
         self.core.tasks.spawn_on(retiring, &self.core.runtime);
@@ -199,17 +187,9 @@ impl Proxy {
         let (proxy, slot, session) = (Arc::clone(self), Arc::clone(slot), visit.session.clone());
         let leaving = async move {
             let player = &slot.request.player;
-            while let Err(error) = slot.line.leave(&proxy.holder(), player, &session).await {
-                if !error.is_retryable() {
-                    tracing::warn!(%player, %error, "could not leave a wait line");
-                    return;
-                }
-                tracing::debug!(%player, %error, "leaving a wait line again");
-                tokio::select! {
-                    () = proxy.core.stop.cancelled() => return,
-                    () = sleep(RETRY_EVERY) => {}
-                }
-            }
+            while let Err(error) = slot.line.leave(&proxy.holder(), player, &session).await
+                && proxy.core.again("leave of a wait line", player, &error).await
+            {}
         };
         self.core.tasks.spawn_on(leaving, &self.core.runtime);
     }
@@ -247,17 +227,14 @@ impl ProxyAgent {
         let left = slot.line.away(&proxy.holder(), player, &slot.visit().session).await;
         if left.as_ref().is_err_and(Error::is_retryable) {
             let (proxy, slot) = (Arc::clone(proxy), Arc::clone(&slot));
-            proxy.clone().core.tasks.spawn(async move {
-                while let Err(error) =
-                    slot.line.away(&proxy.holder(), &slot.request.player, &slot.visit().session).await
-                {
-                    tracing::debug!(player = %slot.request.player, %error, "dropping out of a wait line again");
-                    tokio::select! {
-                        () = proxy.core.stop.cancelled() => return,
-                        () = sleep(RETRY_EVERY) => {}
-                    }
-                }
-            });
+            let core = Arc::clone(&proxy.core);
+            let dropping = async move {
+                let player = &slot.request.player;
+                while let Err(error) = slot.line.away(&proxy.holder(), player, &slot.visit().session).await
+                    && proxy.core.again("drop out of a wait line", player, &error).await
+                {}
+            };
+            core.tasks.spawn_on(dropping, &core.runtime);
         }
         Ok(left? == Left::Away)
     }

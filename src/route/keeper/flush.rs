@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{Error, Result};
 use crate::ids::ObjectKey;
 
-use super::super::hub::millis;
+use super::super::hub::{millis, service_of};
 use super::super::kind::ObjectType;
 use super::super::record::Held;
-use super::{Inner, Keeper};
+use super::{Guard, Inner, Keeper};
 
 /// Objects of one batch.
 const BATCH: usize = 256;
@@ -58,12 +58,14 @@ pub struct FlushReport {
 }
 
 impl<K: ObjectType> Keeper<K> {
-    /// Saves and gives up every object, in batches, until `limit` has passed, and takes no more. `progress` is called after
-    /// each batch. What could not be saved is listed. The objects that are under way at the deadline are listed too, and
-    /// end in the background. In the end what this node owns and never loaded is given up. Safe to call again.
+    /// Saves and gives up every object, in batches, until `limit` has passed, and takes no more: heartbeats from now on do not
+    /// name the kind. `progress` is called after each batch. What could not be saved is listed. Each object has half of
+    /// `limit` for itself; those that are under way after that, or at the deadline, are listed too, and end in the
+    /// background. In the end what this node owns and never loaded is given up. Safe to call again.
     pub async fn flush(&self, limit: Duration, mut progress: impl FnMut(FlushProgress)) -> FlushReport {
         let inner = &self.inner;
         inner.closing.store(true, std::sync::atomic::Ordering::Release);
+        inner.hub.post.services().withdraw(&service_of(inner.name.as_str()));
         let all: Vec<_> = {
             let slots = inner.slots();
             slots.iter().filter(|(_, slot)| slot.is_used()).map(|(key, _)| key.clone()).collect()
@@ -95,27 +97,31 @@ impl<K: ObjectType> Keeper<K> {
     }
 
     async fn flush_one(&self, key: ObjectKey, clock: &Clock) -> (ObjectKey, Result<()>) {
-        let late = || Error::Timeout { target: "the store".to_owned(), timeout_ms: millis(clock.limit) };
-        let Ok(Ok(place)) = timeout_at(clock.deadline, clock.places.acquire()).await else { return (key, Err(late())) };
+        let late = |limit| Error::Timeout { target: format!("the save of {key}"), timeout_ms: millis(limit) };
+        let Ok(Ok(place)) = timeout_at(clock.deadline, clock.places.acquire()).await else {
+            return (key.clone(), Err(late(clock.limit)));
+        };
         if Instant::now() >= clock.deadline {
-            return (key, Err(late()));
+            return (key.clone(), Err(late(clock.limit)));
         }
-        let object = key.clone();
+        let (began, object) = (Instant::now(), key.clone());
         let turn = self.inner.turn(&key);
-        let mut flushing = pin!(self.run(object.clone(), move |inner| async move {
+        let mut flushing = pin!(self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
-            inner.release(&key, &mut guard, false).await
+            inner.release(&object, &mut guard, false).await
         }));
         let patience = PATIENCE_MAX.min(clock.limit / 8);
-        let outcome = match timeout_at(clock.deadline.min(Instant::now() + patience), &mut flushing).await {
+        let outcome = match timeout_at(clock.deadline.min(began + patience), &mut flushing).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                // One that hangs makes room for the others, and has until the deadline.
+                // One that hangs makes room for the others, and does not use up what is left when all others are done.
                 drop(place);
-                timeout_at(clock.deadline, flushing).await.unwrap_or_else(|_| Err(late()))
+                let most = clock.limit / 2;
+                let ended = timeout_at(clock.deadline.min(began + most), flushing).await;
+                ended.unwrap_or_else(|_| Err(late(most)))
             }
         };
-        (object, outcome)
+        (key, outcome)
     }
 
     /// What the store says is this node's and is not in memory: it was handed over and not loaded yet, or dropped after a
@@ -129,23 +135,13 @@ impl<K: ObjectType> Keeper<K> {
         let left = left.filter(|key| !unsaved.contains(key));
         stream::iter(left)
             .for_each_concurrent(SIDE_BY_SIDE, |key| {
-                let (me, turn, object) = (me.clone(), inner.turn(&key), key.clone());
-                let giving = self.run(key.clone(), move |inner| async move {
-                    let guard = turn.await;
-                    let book = &inner.hub.book;
-                    match book.read(&key).await? {
-                        Some(route) if guard.is_none() && route.is_of(&me.node, me.epoch) => {
-                            let held = Held::new(book.trust(), &key, me, route.version);
-                            inner.give_up(&held, false).await.map(|_| ())
-                        }
-                        _ => Ok(()),
-                    }
+                let (turn, object) = (inner.turn(&key), key.clone());
+                let giving = self.run(key, move |inner| async move {
+                    let mut guard = turn.await;
+                    inner.give_up_unheld(&object, &mut guard).await;
+                    Ok(())
                 });
-                async move {
-                    if let Err(error) = giving.await {
-                        tracing::debug!(%object, %error, "could not give an object up that was never loaded");
-                    }
-                }
+                async move { giving.await.unwrap_or_default() }
             })
             .await;
         Ok(())
@@ -160,6 +156,28 @@ struct Clock {
 }
 
 impl<K: ObjectType> Inner<K> {
+    /// Gives an object up that the store says is this node's, and that is not in memory. Nobody else could take it while this
+    /// node is there.
+    pub(super) async fn give_up_unheld(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) {
+        if guard.is_some() {
+            return;
+        }
+        let book = &self.hub.book;
+        let giving = async {
+            let me = book.acting()?;
+            match book.read(key).await? {
+                Some(route) if route.is_of(&me.node, me.epoch) => {
+                    let held = Held::new(book.trust(), key, me, route.version);
+                    self.give_up(&held, false).await.map(|_| ())
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Err(error) = giving.await {
+            tracing::debug!(object = %key, %error, "could not give an object up that was never loaded");
+        }
+    }
+
     fn unsaved(&self, object: ObjectKey, error: Error) -> Unsaved {
         let free_in_ms =
             if self.is_fenced() { self.hub.lease.length_ms() } else { self.hub.book.times().lock_timeout_ms };

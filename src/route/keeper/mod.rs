@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{ObjectKey, ObjectKind};
+use crate::store::boot_ms;
 
 use super::hub::Hub;
 use super::kind::{KeepTimes, KindOptions, ObjectType, Removal};
@@ -84,9 +85,9 @@ impl<K: ObjectType> Keeper<K> {
         self.len() == 0
     }
 
-    /// Messages held back because their object moves: from other nodes at most as many as the node takes at once
-    /// ([`MessageOptions::max_concurrent`](crate::message::MessageOptions), the rest is refused as busy), and this node's own
-    /// calls.
+    /// Messages held back because their object moves: from other nodes at most three quarters of the handlers that the node
+    /// runs at once ([`MessageOptions::max_concurrent`](crate::message::MessageOptions); the rest is refused as busy), and
+    /// this node's own calls.
     pub fn held_back(&self) -> usize {
         self.inner.slots().values().map(|slot| slot.held_back()).sum()
     }
@@ -102,7 +103,11 @@ impl<K: ObjectType> Keeper<K> {
         let turn = self.inner.turn(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
-            inner.promote(&key, &mut guard).await
+            let version = inner.promote(&key, &mut guard).await?;
+            if let Some(live) = guard.as_mut() {
+                live.used_boot_ms = boot_ms();
+            }
+            Ok(version)
         })
         .await
     }

@@ -19,6 +19,9 @@ use super::super::record::{Owner, RouteVersion};
 use super::slot::Turn;
 use super::{Guard, Inner, Keeper};
 
+/// A message that was forwarded so often is refused by a node on its way out, and not passed on.
+const TURNED_AWAY_MAX: u32 = 2;
+
 /// A message to an object.
 #[derive(Debug, Clone)]
 pub(in crate::route) struct Job {
@@ -70,7 +73,11 @@ impl<K: ObjectType> Kept for Keeper<K> {
                 .run(key.clone(), move |inner| async move {
                     let mut guard = turn.await;
                     inner.hub.table.read_again(&key, version).await?;
-                    inner.promote(&key, &mut guard).await
+                    let promoted = inner.promote(&key, &mut guard).await;
+                    if matches!(promoted, Err(Error::ShuttingDown)) {
+                        inner.give_up_unheld(&key, &mut guard).await;
+                    }
+                    promoted
                 })
                 .await
         }
@@ -82,7 +89,11 @@ impl<K: ObjectType> Kept for Keeper<K> {
     }
 
     fn on_demand(&self) -> bool {
-        self.inner.options.on_demand && !self.inner.is_closing()
+        self.inner.options.on_demand
+    }
+
+    fn takes_more(&self) -> bool {
+        !self.inner.is_closing()
     }
 }
 
@@ -118,7 +129,7 @@ impl<K: ObjectType> Inner<K> {
                 Err(error) => return Served::Failed(RouteRefusal::Again, error.to_string()),
             };
             if self.is_closing() && guard.is_none() {
-                return Served::ShuttingDown;
+                return self.turn_away(job, guard).await;
             }
             let route = hub.table.cached(&job.key);
             let owner = route.as_ref().and_then(|route| route.owner.as_ref());
@@ -167,6 +178,31 @@ impl<K: ObjectType> Inner<K> {
             if Instant::now() >= job.deadline {
                 return Served::Late;
             }
+        }
+    }
+
+    /// A message to an object that is not here, while this node is on its way out: for whoever owns it now or would take it.
+    async fn turn_away(&self, job: &Job, guard: &mut Guard<K::Object>) -> Served {
+        let hub = &self.hub;
+        // It may have been handed over to this node a moment ago.
+        self.give_up_unheld(&job.key, guard).await;
+        let Ok(route) = hub.table.read(&job.key).await else { return Served::ShuttingDown };
+        let version = route.as_ref().map_or(RouteVersion::NONE, |route| route.version).max(job.asked.version);
+        let mut next = route.and_then(|route| route.owner.clone()).filter(|owner| owner.node != *hub.lease.id());
+        if let Some(owner) = &next
+            && !hub.is_available(owner).await
+        {
+            next = None;
+        }
+        if next.is_none() && self.options.on_demand {
+            next = hub.default_place(&job.key, job.deaf.as_ref());
+        }
+        match next {
+            // Nodes that leave together do not send it around among themselves.
+            Some(owner) if job.asked.hops < TURNED_AWAY_MAX && job.deaf.as_ref() != Some(&owner) => {
+                Served::Elsewhere(owner, version)
+            }
+            _ => Served::ShuttingDown,
         }
     }
 

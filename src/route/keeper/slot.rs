@@ -41,6 +41,10 @@ pub(in crate::route) struct Live<T> {
     pub gaps: u64,
     /// A write that gives the object away was sent, and nobody knows whether it had its effect.
     pub doubtful: bool,
+    /// Tries of the timer that failed since one did not.
+    pub failures: u32,
+    /// The timer leaves it alone until then, on the machine's clock.
+    pub put_off_boot_ms: u64,
     /// Its place in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
     pub spread: u64,
 }
@@ -145,6 +149,8 @@ impl<T> Live<T> {
             saved_boot_ms: sent_boot_ms,
             gaps,
             doubtful: false,
+            failures: 0,
+            put_off_boot_ms: 0,
             spread: rand::random::<u64>() % 64,
         }
     }

@@ -12,6 +12,11 @@ use super::{Inner, Keeper, Live};
 /// Objects that are saved at the same time.
 pub(super) const SIDE_BY_SIDE: usize = 64;
 
+/// Wait after a try that failed; twice as long after each one more.
+const PUT_OFF_MS: u64 = 250;
+/// The longest such wait.
+const PUT_OFF_MAX_MS: u64 = 10_000;
+
 /// What the timer has to do with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
@@ -52,11 +57,15 @@ impl<K: ObjectType> Keeper<K> {
         let tended = self.run(object.clone(), move |inner| async move {
             let mut guard = turn.await;
             let due = guard.as_ref().map_or(Due::Nothing, |live| inner.due(live, boot_ms()));
-            match due {
-                Due::Nothing => Ok(()),
+            let tended = match due {
+                Due::Nothing => return Ok(()),
                 Due::Save => inner.save(&key, &mut guard).await,
                 Due::Release => inner.release(&key, &mut guard, false).await,
+            };
+            if let Some(live) = guard.as_mut() {
+                live.tended(tended.is_ok(), boot_ms(), inner.hub.book.times().lock_timeout_ms);
             }
+            tended
         });
         if let Err(error) = tended.await {
             tracing::warn!(%object, %error, "could not save an object on its timer");
@@ -72,7 +81,18 @@ impl<K: ObjectType> Inner<K> {
 }
 
 impl<T> Live<T> {
+    /// After a try of the timer. Storage that is down is asked again, less and less often, and in time for the record to be
+    /// renewed.
+    fn tended(&mut self, done: bool, now: u64, lock_timeout_ms: u64) {
+        self.failures = if done { 0 } else { self.failures.saturating_add(1) };
+        let wait_ms = PUT_OFF_MS << self.failures.clamp(1, 8);
+        self.put_off_boot_ms = if done { 0 } else { now + wait_ms.min(PUT_OFF_MAX_MS).min(lock_timeout_ms / 16) };
+    }
+
     fn due(&self, now: u64, keep: KeepTimes, lock_timeout_ms: u64) -> Due {
+        if now < self.put_off_boot_ms {
+            return Due::Nothing;
+        }
         if now.saturating_sub(self.used_boot_ms) >= keep.idle_ms {
             return Due::Release;
         }
@@ -121,6 +141,30 @@ mod tests {
                 assert_eq!(object.due(100_000, keep, 3_000), Due::Save, "a third of the lock timeout: {row:?}");
             }
         }
+    }
+
+    // A database that is down would be asked for each object four times a second, with a line in the log for each.
+    #[test]
+    fn rte_6_what_could_not_be_saved_is_tried_less_and_less_often() {
+        let keep = KeepTimes { save_ms: 6_400, idle_ms: 20_000 };
+        let mut object = live(0);
+        (object.dirty, object.spread, object.used_boot_ms) = (true, 0, 10_000);
+        let (mut now, mut waits) = (10_000, Vec::new());
+        for _ in 0..8 {
+            assert_eq!(object.due(now, keep, 1_500_000), Due::Save);
+            object.tended(false, now, 1_500_000);
+            let begin = now;
+            while object.due(now, keep, 1_500_000) == Due::Nothing {
+                now += 50;
+            }
+            waits.push(now - begin);
+            object.used_boot_ms = now;
+        }
+        assert_eq!(waits, [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000, 10_000]);
+        object.tended(false, now, 4_000);
+        assert_eq!(object.due(now + 250, keep, 4_000), Due::Save, "its record has to be renewed in time");
+        object.tended(true, now, 1_500_000);
+        assert_eq!(object.due(now, keep, 1_500_000), Due::Save);
     }
 
     // What was loaded together after a restart must not be saved together for ever.

@@ -1,0 +1,29 @@
+//! What goes on in the background until its outcome is definite.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::error::Error;
+use crate::ids::Player;
+
+use super::core::Core;
+
+/// Between two tries.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+impl Core {
+    /// After a try that failed: `what` was tried for `player`. Answers whether to try again, after a wait: while a repeat can
+    /// help and the agent does not stop.
+    pub(super) async fn again(&self, what: &'static str, player: &Player, error: &Error) -> bool {
+        if !error.is_retryable() {
+            tracing::warn!(%player, what, %error, "could not be done; what it was to end ends by its time");
+            return false;
+        }
+        tracing::debug!(%player, what, %error, "trying again");
+        tokio::select! {
+            () = self.stop.cancelled() => false,
+            () = sleep(RETRY_EVERY) => true,
+        }
+    }
+}
