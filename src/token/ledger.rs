@@ -12,6 +12,10 @@ use crate::ids::{Epoch, OperationId, Player, TokenId};
 use super::book::IssueOrder;
 use super::record::Token;
 
+mod found;
+
+pub use found::{Past, PastEnd, Redeem, Unsettled};
+
 /// Where one promise stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LedgerState {
@@ -43,63 +47,8 @@ struct Entry<P> {
     undelivered: bool,
     /// An event said that it ended before the answer to its issue was here.
     hinted: bool,
-    /// Given up by a shutdown whose release the store has not confirmed: its row may rightly claim to be live.
-    unreleased: bool,
-}
-
-/// A token whose place this process handed over or gave back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
-    /// The token.
-    pub id: TokenId,
-    /// True where the store knew its end when this was asked: a row that claims to be live afterwards was put there. False
-    /// for one that a shutdown gave up and whose release is not confirmed.
-    pub ended: bool,
-}
-
-/// What a join finds in the ledger.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Redeem {
-    /// Consume this token under this operation; the entry is `consuming` now.
-    Consume {
-        /// The token.
-        id: TokenId,
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The operation.
-        op: OperationId,
-    },
-    /// The token was consumed by an earlier join whose answer got lost: take it with [`Ledger::deliver`].
-    Deliver(TokenId),
-    /// Another join of the player is being decided.
-    InProgress,
-    /// Nothing is held, but the player had places here that are not forgotten yet.
-    Past,
-    /// Nothing is known of the player.
-    Nothing,
-}
-
-/// What the store has to be asked again.
-#[derive(Debug)]
-pub enum Unsettled {
-    /// An issue whose outcome is not known.
-    Issue {
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The same order.
-        order: IssueOrder,
-    },
-    /// A consume whose outcome is not known.
-    Consume {
-        /// The token.
-        id: TokenId,
-        /// Whose.
-        player: Player,
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The same operation.
-        op: OperationId,
-    },
+    /// Once it is over.
+    end: PastEnd,
 }
 
 /// The ledger; `P` is the application's place.
@@ -131,7 +80,7 @@ impl<P> Ledger<P> {
             busy: true,
             undelivered: false,
             hinted: false,
-            unreleased: false,
+            end: PastEnd::Known,
         };
         self.by_player.entry(order.player.clone()).or_default().push(order.id.clone());
         self.entries.insert(order.id.clone(), entry);
@@ -235,8 +184,8 @@ impl<P> Ledger<P> {
         if let Some(entry) = self.entries.get_mut(id)
             && entry.state == LedgerState::Consuming
         {
+            // The operation stays: should a try of it still be on its way, its effect is no replay.
             entry.state = LedgerState::Held;
-            entry.consume_op = None;
             entry.busy = false;
         }
     }
@@ -268,7 +217,11 @@ impl<P> Ledger<P> {
                     entry.undelivered = false;
                     entry.place.take()
                 }
-                _ => self.give_back(&id, &[LedgerState::Held]),
+                Some(entry) => {
+                    entry.end = PastEnd::TimedOut;
+                    self.give_back(&id, &[LedgerState::Held])
+                }
+                None => None,
             };
             places.extend(place.map(|place| (id, place)));
         }
@@ -328,7 +281,7 @@ impl<P> Ledger<P> {
         let over = |id: &TokenId| {
             let entry = self.entries.get(id)?;
             matches!(entry.state, LedgerState::Used | LedgerState::Returned)
-                .then(|| Past { id: id.clone(), ended: !entry.unreleased })
+                .then(|| Past { id: id.clone(), end: entry.end })
         };
         ids.iter().filter_map(over).collect()
     }
@@ -336,6 +289,12 @@ impl<P> Ledger<P> {
     /// The player behind a token that is held, for a look at its row.
     pub fn held(&self) -> impl Iterator<Item = (&TokenId, &Player)> {
         self.entries.iter().filter(|(_, entry)| entry.state == LedgerState::Held).map(|(id, entry)| (id, &entry.player))
+    }
+
+    /// A token of the player is being issued, or it is not known whether it was.
+    pub fn is_issuing(&self, player: &Player) -> bool {
+        let ids = self.by_player.get(player).map_or(&[][..], Vec::as_slice);
+        ids.iter().any(|id| self.state(id) == Some(LedgerState::Issuing))
     }
 
     /// For whom a token was promised.
@@ -385,7 +344,7 @@ impl<P> Ledger<P> {
         held.into_iter()
             .filter_map(|(id, player, epoch)| {
                 let place = self.give_back(&id, &[LedgerState::Held])?;
-                self.entries.get_mut(&id)?.unreleased = true;
+                self.entries.get_mut(&id)?.end = PastEnd::GivenUp;
                 Some((id, player, epoch, place))
             })
             .collect()
@@ -394,7 +353,7 @@ impl<P> Ledger<P> {
     /// The store has the release of a token that was given up.
     pub fn released(&mut self, id: &TokenId) {
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.unreleased = false;
+            entry.end = PastEnd::Known;
         }
     }
 }

@@ -12,7 +12,7 @@ fn payload() -> Box<RawValue> {
 }
 
 async fn wish(p1: &Member, line: &Line, name: &str, request: &RequestId) {
-    let attributes = Attributes::of_wish(request, None).unwrap();
+    let attributes = Attributes::of_wish(request, None, None).unwrap();
     line.enter(&p1.who, &player(name), 0, &SessionId::fresh(), &attributes, None).await.unwrap();
 }
 

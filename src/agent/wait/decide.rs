@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::ids::Player;
-use crate::queue::{Attributes, Entered, TicketText};
+use crate::queue::{Entered, TicketText};
 use crate::token::{ClaimOutcome, TokenRow, TokenState};
 
 use super::super::proxy::{Proxy, reason_of};
@@ -12,6 +12,8 @@ use super::super::request::{Reason, Transfer};
 use super::super::take::address;
 use super::handle::WaitUpdate;
 use super::slot::{Slot, Visit};
+
+const OUTSTAYED: &str = "no place came in within wait.maxWaitMs";
 
 impl Proxy {
     /// Finds out what became of a request that waits, where something happened to it. An event said that it was `drained`:
@@ -64,6 +66,11 @@ impl Proxy {
             _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
             _ if !self.core.is_known(visit.epoch).await? => Ok(()),
+            // The store did not answer when it left.
+            _ if slot.is_outstayed() => {
+                self.refuse_wait(slot, Reason::WaitedTooLong, OUTSTAYED);
+                Ok(())
+            }
             _ => {
                 self.refuse_wait(slot, Reason::WaitEnded, format!("the place in {} is gone", slot.line.name()));
                 Ok(())
@@ -143,8 +150,7 @@ impl Proxy {
 
     /// Enters the line for a visit, at the place that it had. Until that is answered the visit stays stale.
     async fn stand(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
-        let request = &slot.request;
-        let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref())?;
+        let (request, attributes) = (&slot.request, slot.attributes(visit)?);
         let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
         match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
             Entered::Waiting(place) => {
@@ -165,7 +171,7 @@ impl Proxy {
             return;
         }
         match self.give_up_wait(slot).await {
-            Ok(true) => self.refuse_wait(slot, Reason::WaitedTooLong, "no place came in within wait.maxWaitMs"),
+            Ok(true) => self.refuse_wait(slot, Reason::WaitedTooLong, OUTSTAYED),
             Ok(false) => {
                 drop(one);
                 self.decide(slot, false).await;

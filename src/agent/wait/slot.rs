@@ -1,11 +1,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::error::Result;
 use crate::ids::{Epoch, OperationId, RequestId, SessionId};
-use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
+use crate::queue::{Attributes, Line, POSITIONS_MAX, Waiting as Place};
 
 use super::super::charge::Charge;
 use super::super::request::{Refusal, Request};
@@ -41,7 +43,7 @@ impl Visit {
     pub fn fresh(epoch: Epoch) -> Self {
         Self {
             session: SessionId::fresh(),
-            wish: RequestId::fresh(),
+            wish: RequestId::short(),
             op: OperationId::fresh(),
             seq: 0,
             lane: 0,
@@ -92,6 +94,10 @@ pub(in crate::agent) struct Slot {
     /// Earlier requests of the player whose place it takes over, until they are retired.
     replaced: Mutex<Vec<Arc<Slot>>>,
     taken_over: AtomicBool,
+    /// The connection dropped: the place is kept.
+    kept: AtomicBool,
+    /// It was told to leave because the wait took too long.
+    outstayed: AtomicBool,
     pub(super) state: watch::Sender<SlotState>,
     visit: Mutex<Visit>,
     charge: Mutex<Option<Charge>>,
@@ -107,6 +113,8 @@ impl Slot {
             entering: tokio::sync::Mutex::default(),
             replaced: Mutex::default(),
             taken_over: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+            outstayed: AtomicBool::new(false),
             state: watch::Sender::default(),
             visit: Mutex::new(visit),
             charge: Mutex::new(Some(charge)),
@@ -153,6 +161,30 @@ impl Slot {
         self.taken_over.load(Ordering::SeqCst)
     }
 
+    /// From now on it is not to be retired: its place is kept.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::SeqCst)
+    }
+
+    /// An enter of its first visit may still reach the store, although nobody waits for the answer any more.
+    pub fn may_enter_late(&self) -> bool {
+        !self.lock().entered && self.since.elapsed() < Duration::from_millis(JUST_MS)
+    }
+
+    /// It waited too long, and leaves.
+    pub fn outstay(&self) {
+        self.outstayed.store(true, Ordering::SeqCst);
+    }
+
+    /// Its ticket may be gone because it waited too long.
+    pub fn is_outstayed(&self) -> bool {
+        self.outstayed.load(Ordering::SeqCst)
+    }
+
     /// The turn may have come before the store answered that it waits.
     pub fn doubt(&self) {
         let mut visit = self.lock();
@@ -163,6 +195,12 @@ impl Slot {
     pub fn trust(&self, session: &SessionId) {
         let mut visit = self.lock();
         visit.doubtful &= visit.session != *session;
+    }
+
+    /// What a ticket of `visit` says.
+    pub fn attributes(&self, visit: &Visit) -> Result<Attributes> {
+        let ask = &self.request.ask;
+        Attributes::of_wish(&visit.wish, ask.region.as_ref(), ask.world.as_deref())
     }
 
     pub fn make_stale(&self) {
