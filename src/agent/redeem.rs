@@ -17,7 +17,8 @@ pub enum RedeemRefusal {
     NotClaimed,
     /// The token was used or given back, and its row claims to be live.
     Replay,
-    /// The token is of an epoch of this backend that is over, or is being left by a shutdown that gave its place back.
+    /// The token is of an epoch of this backend that is over, or its place went back before the store knew: by a shutdown, or
+    /// because its issue seemed to have come to nothing.
     OldEpoch,
     /// The token's time is over.
     Expired,
@@ -88,8 +89,11 @@ impl<I: Inventory> Backend<I> {
                             }
                         }
                         Ok(ConsumeOutcome::NotClaimed) => {
-                            self.ledger().hold_again(&id);
+                            let hinted = self.ledger().hold_again(&id);
                             guard.settled();
+                            if hinted {
+                                self.look(id, player.clone()).await;
+                            }
                             return Ok(Redeemed::Refused(RedeemRefusal::NotClaimed));
                         }
                         Ok(other) => {

@@ -198,7 +198,12 @@ impl<I: Inventory> Backend<I> {
                 let guard = Unknown::new(self, &id);
                 match self.book_for_joins().consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
                     Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
-                    Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => self.ledger().hold_again(&id),
+                    Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => {
+                        let hinted = self.ledger().hold_again(&id);
+                        if hinted {
+                            self.look(id.clone(), player.clone()).await;
+                        }
+                    }
                     Ok(outcome) => self.not_consumed(&id, &player, &outcome),
                     Err(Error::Fenced { .. }) => self.not_consumed(&id, &player, &ConsumeOutcome::NotYours),
                     Err(error) => {

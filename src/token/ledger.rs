@@ -45,7 +45,7 @@ struct Entry<P> {
     busy: bool,
     /// Consumed, but whoever asked never heard it.
     undelivered: bool,
-    /// An event said that it ended before the answer to its issue was here.
+    /// An event said that it ended before the answer to its issue or consume was here.
     hinted: bool,
     /// Once it is over.
     end: PastEnd,
@@ -100,11 +100,11 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// An event says that a token ended. True where its row is to be looked at now; that of one whose issue is not
-    /// answered yet is looked at then.
+    /// An event says that a token ended. True where its row is to be looked at now; that of one whose issue or consume is
+    /// not answered yet is looked at then.
     pub fn hint(&mut self, id: &TokenId) -> bool {
         match self.entries.get_mut(id) {
-            Some(entry) if entry.state == LedgerState::Issuing => {
+            Some(entry) if matches!(entry.state, LedgerState::Issuing | LedgerState::Consuming) => {
                 entry.hinted = true;
                 false
             }
@@ -113,9 +113,12 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// It is certain that the token does not stand: the place goes back.
+    /// It is certain that the token does not stand: the place goes back. Should it stand later all the same, a try of this
+    /// process was on its way.
     pub fn not_issued(&mut self, id: &TokenId) -> Option<P> {
-        self.give_back(id, &[LedgerState::Issuing])
+        let place = self.give_back(id, &[LedgerState::Issuing])?;
+        self.entries.get_mut(id)?.end = PastEnd::GivenUp;
+        Some(place)
     }
 
     /// The store did not answer: the entry waits to be settled.
@@ -179,14 +182,17 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// It was not consumed and still may be: nobody had claimed it.
-    pub fn hold_again(&mut self, id: &TokenId) {
-        if let Some(entry) = self.entries.get_mut(id)
-            && entry.state == LedgerState::Consuming
-        {
-            // The operation stays: should a try of it still be on its way, its effect is no replay.
-            entry.state = LedgerState::Held;
-            entry.busy = false;
+    /// It was not consumed and still may be: nobody had claimed it. True where an event said meanwhile that it ended: its row
+    /// is to be looked at.
+    pub fn hold_again(&mut self, id: &TokenId) -> bool {
+        match self.entries.get_mut(id) {
+            Some(entry) if entry.state == LedgerState::Consuming => {
+                // The operation stays: should a try of it still be on its way, its effect is no replay.
+                entry.state = LedgerState::Held;
+                entry.busy = false;
+                std::mem::take(&mut entry.hinted)
+            }
+            _ => false,
         }
     }
 

@@ -60,7 +60,6 @@ pub(in crate::agent) async fn queue(
     let core = &proxy.core;
     let failed = |error: &Error| (reason_of(error), error.to_string());
     let visit = Visit::fresh(core.lease.epoch());
-    let claimant = core.acting().map_err(|error| failed(&error))?;
     let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options(line, &config.wait))
         .map_err(|error| failed(&error))?;
     let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
@@ -87,7 +86,8 @@ pub(in crate::agent) async fn queue(
     if let Some(refusal) = slot.refusal() {
         return Err((refusal.reason, refusal.detail));
     }
-    let asked = Instant::now();
+    let (asked, lapses) = (Instant::now(), slot.lapses());
+    let claimant = core.acting().map_err(|error| failed(&error))?;
     match slot.line.enter_again(&claimant, &request.player, &visit.session, &attributes, place).await {
         Ok(Entered::Waiting(place)) => {
             // Over already, by a cancel or another request that may have found no ticket yet.
@@ -95,7 +95,7 @@ pub(in crate::agent) async fn queue(
                 return Err((refusal.reason, refusal.detail));
             }
             entering.is_definite = true;
-            slot.placed(&place, claimant.epoch);
+            slot.placed(&place, claimant.epoch, lapses);
             if asked.elapsed() >= REPEATED_AFTER {
                 slot.doubt();
             }
@@ -174,7 +174,7 @@ impl Proxy {
         }
     }
 
-    fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> Holder {
         let claimant = self.claimant();
         Holder { proxy: claimant.id, epoch: claimant.epoch }
     }

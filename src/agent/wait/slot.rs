@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +94,7 @@ pub(in crate::agent) struct Slot {
     /// Earlier requests of the player whose place it takes over, until they are retired.
     replaced: Mutex<Vec<Arc<Slot>>>,
     taken_over: AtomicBool,
+    lapses: AtomicU64,
     /// The connection dropped: the place is kept.
     kept: AtomicBool,
     /// It was told to leave because the wait took too long.
@@ -113,6 +114,7 @@ impl Slot {
             entering: tokio::sync::Mutex::default(),
             replaced: Mutex::default(),
             taken_over: AtomicBool::new(false),
+            lapses: AtomicU64::new(0),
             kept: AtomicBool::new(false),
             outstayed: AtomicBool::new(false),
             state: watch::Sender::default(),
@@ -133,13 +135,20 @@ impl Slot {
         *self.lock() = visit;
     }
 
-    /// The line knows it under the session of `place`, held by `epoch`.
-    pub fn placed(&self, place: &Place, epoch: Epoch) {
+    /// The line knows it under the session of `place`, held by `epoch`, by an enter that was sent after `lapses`.
+    pub fn placed(&self, place: &Place, epoch: Epoch, lapses: u64) {
         let mut visit = self.lock();
         if visit.session == place.session {
             (visit.seq, visit.lane) = (place.seq, place.lane);
-            (visit.entered, visit.epoch, visit.stale) = (true, epoch, false);
+            (visit.entered, visit.epoch) = (true, epoch);
+            visit.stale = self.lapses() != lapses;
         }
+    }
+
+    /// How often the lease was over since it is there. Whoever enters it asks first: a lapse meanwhile may have put the
+    /// ticket away that the answer tells of.
+    pub fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::SeqCst)
     }
 
     /// Takes the place of `other` over, and of those that it took over and has not retired. Answers them.
@@ -198,13 +207,15 @@ impl Slot {
     }
 
     /// What a ticket of `visit` says.
-    pub fn attributes(&self, visit: &Visit) -> Result<Attributes> {
+    pub(super) fn attributes(&self, visit: &Visit) -> Result<Attributes> {
         let ask = &self.request.ask;
         Attributes::of_wish(&visit.wish, ask.region.as_ref(), ask.world.as_deref())
     }
 
+    /// The lease was over.
     pub fn make_stale(&self) {
         let mut visit = self.lock();
+        self.lapses.fetch_add(1, Ordering::SeqCst);
         visit.stale |= visit.entered;
     }
 

@@ -10,7 +10,8 @@ pub enum PastEnd {
     /// The store knew it when this was asked: a row that claims to be live afterwards was put there.
     #[default]
     Known,
-    /// A shutdown gave it up, and its release is not confirmed: its row may rightly claim to be live.
+    /// A shutdown gave it up and its release is not confirmed, or its issue came to nothing as far as was known: its row may
+    /// rightly claim to be live.
     GivenUp,
     /// Its time was over by this machine's idea of the store's clock, which may have been ahead.
     TimedOut,

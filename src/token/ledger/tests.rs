@@ -177,3 +177,13 @@ fn r_11_an_issue_that_is_not_settled_is_known_of_its_player() {
     ledger.issued(&token("t1", 100));
     assert!(!ledger.is_issuing(&player()));
 }
+
+#[test]
+fn tok_7_an_event_that_comes_while_a_join_is_decided_is_not_forgotten() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = held("t1");
+    let _ = ledger.begin_redeem(&player(), 10);
+    assert!(!ledger.hint(&id), "the join decides first");
+    assert!(ledger.hold_again(&id), "now its row is looked at");
+    assert!(ledger.hint(&id));
+}
