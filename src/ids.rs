@@ -200,6 +200,13 @@ macro_rules! fresh_id {
 
 fresh_id!(RequestId, TokenId, OperationId, Incarnation);
 
+impl RequestId {
+    /// A new random one in 16 characters, for a request that stands in a ticket: that has little room.
+    pub fn short() -> Self {
+        Self(Arc::from(SessionId::fresh().as_str()))
+    }
+}
+
 impl SessionId {
     /// A new random one: 16 characters, because a million tickets hold one each.
     pub fn fresh() -> Self {

@@ -8,6 +8,8 @@ mod support;
 mod blocked;
 #[path = "wait/cancel.rs"]
 mod cancel;
+#[path = "wait/doubt.rs"]
+mod doubt;
 #[path = "wait/fair.rs"]
 mod fair;
 #[cfg(feature = "cli")]

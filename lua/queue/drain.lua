@@ -1,6 +1,6 @@
 -- queue/drain: turns a ticket of a wait line into a PENDING token of the caller, in one step.
 --
--- KEYS 1 lines                  set, the lines that hold tickets
+-- KEYS 1 lines                  set, the lines that hold tickets or whose last one a sweep has not followed yet
 --      2 line:<line>            zset, player -> lane * 2^42 + sequence
 --      3 tickets:<line>         hash, player -> ticket
 --      4 away:<line>            zset, player -> when the place goes
@@ -19,7 +19,8 @@
 --      ticket did not verify, evict it), 16 server of the player's live token as last seen (empty for none), 17 graceMs,
 --      18 claimReanimateMs, 19 auditMs, 20 line channel, 21 token channel, 22 bytes of control kill as last seen, 23 its
 --      verdict, 24 bytes of control kill:<server>, 25 its verdict
--- Answers DRAINED          the ticket is gone, the token is PENDING
+-- Answers DRAINED <expires_at>  the ticket is gone, the token is PENDING until then (store ms; also for a repeat, which
+--                          may offer another time)
 --         GONE             the ticket is not the one that was read, or does not wait
 --         AWAY             its holder is gone: the place is kept for graceMs
 --         EVICTED          it was forged
@@ -75,7 +76,10 @@ local state, row_server, previous, cancelled = row[2], row[3], row[8] or '', row
 local open = row[1] and (state == 'PENDING' or state == 'CLAIMED')
 local live = open and now < (tonumber(row[7] or '') or 0)
 if row[1] == id then
-  return { live and 'DRAINED' or 'ENDED' }
+  if live then
+    return { 'DRAINED', row[7] }
+  end
+  return { 'ENDED' }
 end
 for old_id in string.gmatch(previous, '([^ :]+):[^ ]+') do
   if old_id == id then
@@ -152,7 +156,8 @@ if word == 'AWAY' then
 end
 redis.call('HDEL', tickets, player)
 if redis.call('EXISTS', tickets) == 0 then
-  redis.call('SREM', lines, name)
+  -- Stays listed until a sweep takes the gate away too: nobody's config names a wait line.
+  redis.call('SADD', lines, name)
 end
 if word ~= 'DRAINED' then
   redis.call('PUBLISH', ARGV[20], 'left ' .. name .. ' ' .. player)
@@ -193,4 +198,4 @@ redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'serve
   ARGV[13], 'sig', ARGV[14])
 redis.call('PEXPIREAT', token, string.format('%.0f', expires_at + audit_ms))
 redis.call('PUBLISH', ARGV[20], 'drained ' .. name .. ' ' .. player .. ' ' .. id .. ' ' .. server)
-return { 'DRAINED' }
+return { 'DRAINED', ARGV[12] }

@@ -187,6 +187,11 @@ impl Core {
         }
     }
 
+    /// The worlds that the last heartbeat told of.
+    pub fn worlds(&self) -> Vec<String> {
+        self.last_load.lock().unwrap_or_else(PoisonError::into_inner).load.worlds.clone()
+    }
+
     /// The application's load, or the last one where its code panics: a heartbeat must not end with it.
     fn sample(&self) -> LoadSample {
         let sampled = catch_unwind(AssertUnwindSafe(|| self.load.sample()));

@@ -21,6 +21,11 @@ impl Core {
             return false;
         }
         tracing::debug!(%player, what, %error, "trying again");
+        self.before_retry().await
+    }
+
+    /// The wait before another try. Answers false where the agent stops meanwhile.
+    pub(super) async fn before_retry(&self) -> bool {
         tokio::select! {
             () = self.stop.cancelled() => false,
             () = sleep(RETRY_EVERY) => true,

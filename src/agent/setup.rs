@@ -172,12 +172,8 @@ impl Setup {
         };
         let post = Post::new(store.clone(), trust.clone(), lease.clone(), directory.clone(), services.clone(), options);
         let inbox = Inbox::new(&post);
-        let mut book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
+        let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
         let arrivals = Arrivals::default();
-        // Without lines nobody reads what is held, and each join would pay for it.
-        if let Some(arrive_ms) = config.lines.values().map(|line| line.arrive_ms).max() {
-            book = book.counting(arrivals.clone(), arrive_ms);
-        }
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
         let core = Core {
             live: Live::new(config),

@@ -155,6 +155,12 @@ impl Line {
         Ok(Standing { first, waiting: answer.number(0)?, state, at_ms: self.store.clock().now_ms() })
     }
 
+    /// How many wait through `holder`. One read, no script.
+    pub async fn count_through(&self, holder: &Holder) -> Result<u64> {
+        let name = holder.via(&self.options.name);
+        self.store.count_members(self.store.keys().via(&name)).await
+    }
+
     /// The players who wait and whose ticket `holder` holds. Bulk reads, no script.
     pub async fn waiting_through(&self, holder: &Holder) -> Result<Vec<String>> {
         self.held_by(holder).await

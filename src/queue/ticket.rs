@@ -5,6 +5,8 @@ use crate::store::Trust;
 
 /// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.
 pub const ATTRIBUTES_MAX_BYTES: usize = 64;
+/// Where a wish names a world and no region: no region is called so.
+const ANY_REGION: &str = "*";
 /// Characters of an unknown version that an error shows.
 const VERSION_SHOWN: usize = 20;
 
@@ -53,17 +55,25 @@ impl Attributes {
         Ok(Self(text))
     }
 
-    /// The wish of a request that waits: its id, and the region it asks for.
-    pub fn of_wish(request: &RequestId, region: Option<&Region>) -> Result<Self> {
-        Self::new(region.map_or_else(|| request.to_string(), |region| format!("{request} {region}")))
+    /// The wish of a request that waits: its id, the region and the world that it asks for. `<request>`,
+    /// `<request> <region>` or `<request> <region> <world>`, the region `*` where only a world is asked for.
+    ///
+    /// Errors with [`Error::OutOfBounds`] where that does not fit.
+    pub fn of_wish(request: &RequestId, region: Option<&Region>, world: Option<&str>) -> Result<Self> {
+        let region = region.map(Region::as_str).or(world.map(|_| ANY_REGION));
+        let parts: Vec<&str> = [Some(request.as_str()), region, world].into_iter().flatten().collect();
+        Self::new(parts.join(" "))
     }
 
     /// Reads [`of_wish`](Self::of_wish).
-    pub fn wish(&self) -> Option<(RequestId, Option<Region>)> {
-        match self.0.split_once(' ') {
-            Some((request, region)) => Some((RequestId::new(request).ok()?, Some(Region::new(region).ok()?))),
-            None => Some((RequestId::new(&self.0).ok()?, None)),
-        }
+    pub fn wish(&self) -> Option<(RequestId, Option<Region>, Option<String>)> {
+        let mut parts = self.0.splitn(3, ' ');
+        let request = RequestId::new(parts.next()?).ok()?;
+        let region = match parts.next() {
+            None | Some(ANY_REGION) => None,
+            Some(region) => Some(Region::new(region).ok()?),
+        };
+        Some((request, region, parts.next().map(str::to_owned)))
     }
 
     /// The text.
@@ -269,11 +279,25 @@ mod tests {
     fn que_3_attributes_have_at_most_64_bytes() {
         assert!(Attributes::new("x".repeat(64)).is_ok() && Attributes::new("x".repeat(65)).is_err());
         assert!(Attributes::new("a\nb").is_err());
-        let (request, region) = (RequestId::fresh(), Region::new("main").expect("valid"));
-        for region in [None, Some(&region)] {
-            let wish = Attributes::of_wish(&request, region).expect("short").wish();
-            assert_eq!(wish, Some((request.clone(), region.cloned())));
+    }
+
+    // QUE-9: whoever waits for a world or region and is given another one waited for nothing.
+    #[test]
+    fn que_9_a_wish_is_read_back_from_its_ticket_or_does_not_fit() {
+        let (request, main) = (RequestId::short(), Region::new("main").expect("valid"));
+        for (region, world, text) in [
+            (None, None, ""),
+            (Some(&main), None, " main"),
+            (Some(&main), Some("the end"), " main the end"),
+            (None, Some("minecraft:the_nether"), " * minecraft:the_nether"),
+            (None, Some(""), " * "),
+        ] {
+            let wish = Attributes::of_wish(&request, region, world).expect("short");
+            assert_eq!(wish.as_str(), format!("{request}{text}"));
+            assert_eq!(wish.wish(), Some((request.clone(), region.cloned(), world.map(str::to_owned))));
         }
+        assert!(Attributes::of_wish(&request, None, Some(&"x".repeat(45))).is_ok());
+        assert!(Attributes::of_wish(&request, None, Some(&"x".repeat(46))).is_err());
         assert_eq!(Attributes::default().wish(), None);
     }
 }

@@ -25,6 +25,8 @@ pub struct Wish {
     pub request: RequestId,
     /// A place in this region.
     pub region: Option<Region>,
+    /// On a backend that has this world loaded.
+    pub world: Option<String>,
     ticket: Option<Ticket>,
     text: String,
 }
@@ -84,16 +86,18 @@ impl Line {
     pub async fn wishes_of(&self, players: &[Player]) -> Result<Vec<Wish>> {
         let mut wishes = Vec::with_capacity(players.len());
         for (player, text) in players.iter().zip(self.ticket_texts(players).await?) {
-            let text = text.unwrap_or_default();
-            let ticket = match Ticket::read(&self.trust, &self.options.name, player, &text) {
-                TicketText::Good(ticket) => Some(ticket),
-                TicketText::Forged => None,
-                TicketText::Strange => continue,
+            let read = |text: &String| Ticket::read(&self.trust, &self.options.name, player, text);
+            let ticket = match text.as_ref().map(read) {
+                Some(TicketText::Good(ticket)) => Some(ticket),
+                // Without a text nobody is to be accused: mostly it was served between the two reads.
+                Some(TicketText::Forged) | None => None,
+                Some(TicketText::Strange) => continue,
             };
+            let text = text.unwrap_or_default();
             let wish = ticket.as_ref().and_then(|ticket| ticket.attributes.wish());
             let ticket = ticket.filter(|_| wish.is_some());
-            let (request, region) = wish.unwrap_or_else(|| (RequestId::fresh(), None));
-            wishes.push(Wish { player: player.clone(), request, region, ticket, text });
+            let (request, region, world) = wish.unwrap_or_else(|| (RequestId::short(), None, None));
+            wishes.push(Wish { player: player.clone(), request, region, world, ticket, text });
         }
         Ok(wishes)
     }
@@ -117,21 +121,28 @@ impl Line {
             return Err(Error::OutOfBounds { what: "payload", problem });
         }
         let mut other: Option<NodeId> = None;
-        for _ in 0..REASKS {
-            let issued_at_ms = self.store.clock().now_ms();
-            let token = Token::signed(
+        let signed = |expires_at_ms: u64| {
+            Token::signed(
                 &self.trust,
                 id.clone(),
                 &wish.player,
                 server,
                 (&wish.request, DRAINED_ATTEMPT),
                 payload,
-                (issued_at_ms, issued_at_ms.saturating_add(times.ttl_ms)),
-            );
+                (expires_at_ms.saturating_sub(times.ttl_ms), expires_at_ms),
+            )
+        };
+        for _ in 0..REASKS {
+            let token = signed(self.store.clock().now_ms().saturating_add(times.ttl_ms));
             let answer = self.store.run(&self.drain_call(server, wish, &token, other.as_ref(), times)).await?;
             self.count("drain", &answer);
             match answer.word() {
-                "DRAINED" => return Ok(Drained::Issued(token)),
+                "DRAINED" => {
+                    // A repeat after a lost reply was signed with another time than the token that stands.
+                    let expires_at_ms = answer.number(0)?;
+                    let stands = token.expires_at_ms == expires_at_ms;
+                    return Ok(Drained::Issued(if stands { token } else { signed(expires_at_ms) }));
+                }
                 "GONE" | "ENDED" | "EVICTED" => return Ok(Drained::Gone),
                 "AWAY" => return Ok(Drained::Away),
                 "TAKEN" | "CANCELLED" => return Ok(Drained::NotNeeded),

@@ -201,6 +201,14 @@ impl Store {
         pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))
     }
 
+    /// How many members a set has, on a pooled connection.
+    pub async fn count_members(&self, key: Key<'_>) -> Result<u64> {
+        let during = "counting";
+        let mut connection = self.pooled(during).await?;
+        let counted = redis::cmd("SCARD").arg(key).query_async(&mut connection).await;
+        counted.map_err(|error| fault::typed(during, &error))
+    }
+
     /// The first `count` members of a sorted set with scores from `min` up to `max` (as ZRANGEBYSCORE takes them), lowest
     /// first, on a pooled connection.
     pub async fn first_between(&self, key: Key<'_>, min: &str, max: &str, count: u64) -> Result<Vec<String>> {

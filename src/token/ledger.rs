@@ -12,6 +12,10 @@ use crate::ids::{Epoch, OperationId, Player, TokenId};
 use super::book::IssueOrder;
 use super::record::Token;
 
+mod found;
+
+pub use found::{Past, PastEnd, Redeem, Unsettled};
+
 /// Where one promise stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LedgerState {
@@ -41,65 +45,10 @@ struct Entry<P> {
     busy: bool,
     /// Consumed, but whoever asked never heard it.
     undelivered: bool,
-    /// An event said that it ended before the answer to its issue was here.
+    /// An event said that it ended before the answer to its issue or consume was here.
     hinted: bool,
-    /// Given up by a shutdown whose release the store has not confirmed: its row may rightly claim to be live.
-    unreleased: bool,
-}
-
-/// A token whose place this process handed over or gave back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
-    /// The token.
-    pub id: TokenId,
-    /// True where the store knew its end when this was asked: a row that claims to be live afterwards was put there. False
-    /// for one that a shutdown gave up and whose release is not confirmed.
-    pub ended: bool,
-}
-
-/// What a join finds in the ledger.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Redeem {
-    /// Consume this token under this operation; the entry is `consuming` now.
-    Consume {
-        /// The token.
-        id: TokenId,
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The operation.
-        op: OperationId,
-    },
-    /// The token was consumed by an earlier join whose answer got lost: take it with [`Ledger::deliver`].
-    Deliver(TokenId),
-    /// Another join of the player is being decided.
-    InProgress,
-    /// Nothing is held, but the player had places here that are not forgotten yet.
-    Past,
-    /// Nothing is known of the player.
-    Nothing,
-}
-
-/// What the store has to be asked again.
-#[derive(Debug)]
-pub enum Unsettled {
-    /// An issue whose outcome is not known.
-    Issue {
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The same order.
-        order: IssueOrder,
-    },
-    /// A consume whose outcome is not known.
-    Consume {
-        /// The token.
-        id: TokenId,
-        /// Whose.
-        player: Player,
-        /// The epoch that issued it.
-        epoch: Epoch,
-        /// The same operation.
-        op: OperationId,
-    },
+    /// Once it is over.
+    end: PastEnd,
 }
 
 /// The ledger; `P` is the application's place.
@@ -131,7 +80,7 @@ impl<P> Ledger<P> {
             busy: true,
             undelivered: false,
             hinted: false,
-            unreleased: false,
+            end: PastEnd::Known,
         };
         self.by_player.entry(order.player.clone()).or_default().push(order.id.clone());
         self.entries.insert(order.id.clone(), entry);
@@ -151,11 +100,11 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// An event says that a token ended. True where its row is to be looked at now; that of one whose issue is not
-    /// answered yet is looked at then.
+    /// An event says that a token ended. True where its row is to be looked at now; that of one whose issue or consume is
+    /// not answered yet is looked at then.
     pub fn hint(&mut self, id: &TokenId) -> bool {
         match self.entries.get_mut(id) {
-            Some(entry) if entry.state == LedgerState::Issuing => {
+            Some(entry) if matches!(entry.state, LedgerState::Issuing | LedgerState::Consuming) => {
                 entry.hinted = true;
                 false
             }
@@ -164,9 +113,12 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// It is certain that the token does not stand: the place goes back.
+    /// It is certain that the token does not stand: the place goes back. Should it stand later all the same, a try of this
+    /// process was on its way.
     pub fn not_issued(&mut self, id: &TokenId) -> Option<P> {
-        self.give_back(id, &[LedgerState::Issuing])
+        let place = self.give_back(id, &[LedgerState::Issuing])?;
+        self.entries.get_mut(id)?.end = PastEnd::GivenUp;
+        Some(place)
     }
 
     /// The store did not answer: the entry waits to be settled.
@@ -230,14 +182,17 @@ impl<P> Ledger<P> {
         }
     }
 
-    /// It was not consumed and still may be: nobody had claimed it.
-    pub fn hold_again(&mut self, id: &TokenId) {
-        if let Some(entry) = self.entries.get_mut(id)
-            && entry.state == LedgerState::Consuming
-        {
-            entry.state = LedgerState::Held;
-            entry.consume_op = None;
-            entry.busy = false;
+    /// It was not consumed and still may be: nobody had claimed it. True where an event said meanwhile that it ended: its row
+    /// is to be looked at.
+    pub fn hold_again(&mut self, id: &TokenId) -> bool {
+        match self.entries.get_mut(id) {
+            Some(entry) if entry.state == LedgerState::Consuming => {
+                // The operation stays: should a try of it still be on its way, its effect is no replay.
+                entry.state = LedgerState::Held;
+                entry.busy = false;
+                std::mem::take(&mut entry.hinted)
+            }
+            _ => false,
         }
     }
 
@@ -268,7 +223,11 @@ impl<P> Ledger<P> {
                     entry.undelivered = false;
                     entry.place.take()
                 }
-                _ => self.give_back(&id, &[LedgerState::Held]),
+                Some(entry) => {
+                    entry.end = PastEnd::TimedOut;
+                    self.give_back(&id, &[LedgerState::Held])
+                }
+                None => None,
             };
             places.extend(place.map(|place| (id, place)));
         }
@@ -328,7 +287,7 @@ impl<P> Ledger<P> {
         let over = |id: &TokenId| {
             let entry = self.entries.get(id)?;
             matches!(entry.state, LedgerState::Used | LedgerState::Returned)
-                .then(|| Past { id: id.clone(), ended: !entry.unreleased })
+                .then(|| Past { id: id.clone(), end: entry.end })
         };
         ids.iter().filter_map(over).collect()
     }
@@ -336,6 +295,12 @@ impl<P> Ledger<P> {
     /// The player behind a token that is held, for a look at its row.
     pub fn held(&self) -> impl Iterator<Item = (&TokenId, &Player)> {
         self.entries.iter().filter(|(_, entry)| entry.state == LedgerState::Held).map(|(id, entry)| (id, &entry.player))
+    }
+
+    /// A token of the player is being issued, or it is not known whether it was.
+    pub fn is_issuing(&self, player: &Player) -> bool {
+        let ids = self.by_player.get(player).map_or(&[][..], Vec::as_slice);
+        ids.iter().any(|id| self.state(id) == Some(LedgerState::Issuing))
     }
 
     /// For whom a token was promised.
@@ -385,7 +350,7 @@ impl<P> Ledger<P> {
         held.into_iter()
             .filter_map(|(id, player, epoch)| {
                 let place = self.give_back(&id, &[LedgerState::Held])?;
-                self.entries.get_mut(&id)?.unreleased = true;
+                self.entries.get_mut(&id)?.end = PastEnd::GivenUp;
                 Some((id, player, epoch, place))
             })
             .collect()
@@ -394,7 +359,7 @@ impl<P> Ledger<P> {
     /// The store has the release of a token that was given up.
     pub fn released(&mut self, id: &TokenId) {
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.unreleased = false;
+            entry.end = PastEnd::Known;
         }
     }
 }

@@ -28,7 +28,7 @@ mod reaper;
 mod record;
 
 pub use book::{Book, BookOptions, Claimant, IssueOrder, PAYLOAD_MAX_BYTES};
-pub use ledger::{Ledger, LedgerState, Past, Redeem, Unsettled};
+pub use ledger::{Ledger, LedgerState, Past, PastEnd, Redeem, Unsettled};
 pub use outcome::{CancelOutcome, ClaimOutcome, ConsumeOutcome, IssueOutcome, ReleaseOutcome};
 pub use reaper::{ReapOptions, ReapReport, reap, reap_servers};
 pub use record::{Claim, Token, TokenEvent, TokenRow, TokenState};

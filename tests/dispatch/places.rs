@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use maitred::agent::{Reason, Request};
+use maitred::agent::{Outcome, Reason, Request};
 use maitred::envelope::AuditReason;
 use maitred::node::{NodeRecord, NodeState};
 use maitred::store::scripts;
@@ -242,4 +242,32 @@ async fn r_11_who_comes_while_a_shutdown_gives_their_place_back_is_no_replay() {
     let told = word(&b1, "alice").await.expect("an answer");
     assert_eq!((state(&mut conn, "alice").await.as_str(), told), ("CLAIMED", "old_epoch"));
     assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
+}
+
+// the backend does not know that its token stands, but another proxy does, and sends the player.
+#[tokio::test]
+async fn r_11_a_player_who_comes_before_the_issue_is_settled_has_the_place() {
+    let store = TestStore::start();
+    let wire = FaultProxy::start(&store);
+    let shelf = Shelf::new(1, 1);
+    let mut forgetful = config("b1", "backend", &wire.url());
+    (forgetful.store.command_timeout_ms, forgetful.store.operation_timeout_ms) = (300, 500);
+    forgetful.tokens.reap_interval_ms = 60_000;
+    let b1 = backend(forgetful, &shelf).await;
+    let mut patient = config("p1", "proxy", &store.url());
+    patient.dispatch.attempt_timeout_ms = 15_000;
+    let (p1, p2) = (proxy(patient).await, proxy(config("p2", "proxy", &store.url())).await);
+    sees(&p1, &[&b1]).await;
+    wire.drop_replies_of(&issue(), 1_000, Action::Cut);
+    let taken = eventually("the token is taken over", LIMIT, async || match p2.take(&player("alice")).await {
+        Outcome::Transfer(transfer) => Some(transfer),
+        _ => None,
+    });
+    let (first, taken) = tokio::join!(p1.dispatch(Request::new(player("alice"))), taken);
+    assert!(matches!(first, Outcome::Refused(_)), "{first:?}");
+    assert_eq!((taken.server.as_str(), shelf.out(), b1.promised()), ("b1", 1, 1));
+    wire.pass();
+    eventually("the lease is back", LIMIT, async || b1.agent().lease().is_valid()).await;
+    lands(&b1, "alice").await;
+    shelf.all_home().await;
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 use maitred::agent::{Outcome, Redeemed, Request};
 use maitred::envelope::AuditReason;
 use maitred::ids::OperationId;
+use maitred::node::{CONFIG, Control};
 use maitred::store::scripts;
 use maitred::token::{ClaimOutcome, Claimant};
+use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
 use crate::agents_common::{
-    LIMIT, backend, config, key, lands, pending, player, proxy, quiet, reads, sees, state, transfer, word,
+    LIMIT, backend, config, key, lands, operator, pending, player, proxy, quiet, reads, sees, state, transfer, word,
 };
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
@@ -261,4 +263,28 @@ async fn tok_3_a_token_whose_time_is_over_lets_nobody_in_and_its_place_goes_home
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none");
     let mut conn = store.conn().await;
     eventually("somebody swept it", LIMIT, async || state(&mut conn, "alice").await == "EXPIRED").await;
+}
+
+// R-25: lines that come with a pushed config would let more players in than there are places, until each backend restarts.
+#[tokio::test]
+async fn r_25_lines_that_are_pushed_hold_the_places_of_arrivals_from_then_on() {
+    let store = TestStore::start();
+    let mut conn = store.conn().await;
+    let shelf = Shelf::new(9, 9);
+    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
+    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
+    sees(&p1, &[&b1]).await;
+    let held = async |conn: &mut MultiplexedConnection| -> Vec<String> {
+        redis::cmd("ZRANGE").arg(key("held:b1")).arg(0).arg(-1).query_async(conn).await.expect("ZRANGE")
+    };
+    transfer(&p1, "alice").await;
+    lands(&b1, "alice").await;
+    assert!(held(&mut conn).await.is_empty(), "without lines nobody reads it");
+    let (by, trust) = operator(&store).await;
+    let push = r#"{"lines":{"login":{}}}"#;
+    Control::default().put(&by, &trust, CONFIG, push, "ops").await.expect("the store answers");
+    eventually("the push is in force", LIMIT, async || b1.agent().config_version().borrow().is_some()).await;
+    transfer(&p1, "bob").await;
+    lands(&b1, "bob").await;
+    assert_eq!(held(&mut conn).await, ["bob"]);
 }

@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use maitred::envelope::AuditReason;
 use maitred::ids::{LineName, RequestId, Role, SessionId, TokenId};
 use maitred::queue::{Attributes, Drained, Line, LineOptions, Wish};
 use maitred::token::{Book, BookOptions, TokenState};
@@ -6,13 +9,16 @@ use serde_json::value::RawValue;
 
 use crate::queue_common::{Hall, Member, player};
 use crate::support::store::TestStore;
+use crate::support::wait::eventually;
+
+const LIMIT: Duration = Duration::from_secs(5);
 
 fn payload() -> Box<RawValue> {
     RawValue::from_string("{\"x\":1}".to_owned()).unwrap()
 }
 
 async fn wish(p1: &Member, line: &Line, name: &str, request: &RequestId) {
-    let attributes = Attributes::of_wish(request, None).unwrap();
+    let attributes = Attributes::of_wish(request, None, None).unwrap();
     line.enter(&p1.who, &player(name), 0, &SessionId::fresh(), &attributes, None).await.unwrap();
 }
 
@@ -120,4 +126,41 @@ async fn que_9_the_wait_line_of_a_server_ends_when_it_is_removed() {
     b1.leave().await;
     assert_eq!(line.end_if_removed(&b1.who.id, std::slice::from_ref(&b1.who.id)).await.unwrap().out, 0, "listed");
     assert_eq!(line.end_if_removed(&b1.who.id, &[]).await.unwrap().out, 1);
+}
+
+// TOK-7: the place comes home when the token's time is over, and not a second time's length later.
+#[tokio::test]
+async fn tok_7_a_drain_that_is_repeated_late_tells_until_when_the_token_lives() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 0).await);
+    let options = LineOptions::wait_line(LineName::wait());
+    wish(&p1, &p1.line(&options), "alice", &RequestId::short()).await;
+    let at = b1.line(&options);
+    let wishes = at.wishes(1).await.unwrap();
+    let (id, times) = (TokenId::fresh(), BookOptions::default());
+    let issued = async || {
+        let Drained::Issued(token) = at.drain(&b1.who, &wishes[0], &id, &payload(), &times).await.unwrap() else {
+            panic!("no token")
+        };
+        token
+    };
+    let first = issued().await;
+    let until = first.issued_at_ms;
+    eventually("the clock moves on", LIMIT, async || b1.store.clock().now_ms() > until + 1).await;
+    let again = issued().await;
+    assert_eq!((again.expires_at_ms, again.sig), (first.expires_at_ms, first.sig), "as it was signed");
+}
+
+// QUE-9: another backend served the player between the two reads. Nobody wrote anything there.
+#[tokio::test]
+async fn que_9_a_ticket_that_is_gone_is_no_forgery() {
+    let store = TestStore::start();
+    let hall = Hall::new(&store).await;
+    let b1 = hall.member("b1", Role::backend(), 0).await;
+    let at = b1.line(&LineOptions::wait_line(LineName::wait()));
+    let wishes = at.wishes_of(&[player("alice")]).await.unwrap();
+    assert_eq!(wishes[0].seq(), None, "an index entry without a ticket is put out");
+    assert!(matches!(drain(&b1, &at, &wishes[0]).await, Drained::Gone));
+    assert_eq!(b1.trust.audit().count(AuditReason::Malformed), 0);
 }

@@ -129,7 +129,7 @@ async fn env_7_a_consumed_token_that_was_made_live_by_hand_lets_nobody_in() {
     // The row verifies: it is a copy of one that a member wrote. The destination's own book is what refuses it.
     assert_eq!(bench.book().await.find(&alice).await.unwrap().unwrap().state, TokenState::Claimed);
     assert_eq!(ledger.begin_redeem(&alice, token.issued_at_ms), Redeem::Past);
-    assert_eq!(ledger.past(&alice), [maitred::token::Past { id: token.id, ended: true }]);
+    assert_eq!(ledger.past(&alice), [maitred::token::Past { id: token.id, end: maitred::token::PastEnd::Known }]);
     assert!(ledger.expire(token.expires_at_ms).is_empty(), "and no place comes home for it");
 }
 

@@ -67,7 +67,7 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     let holder = Claimant { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
     let north = region("north");
     let enter = async |n: usize| {
-        let attributes = Attributes::of_wish(&RequestId::fresh(), Some(&north))?;
+        let attributes = Attributes::of_wish(&RequestId::short(), Some(&north), None)?;
         at.enter(&holder, &player(&format!("n{n}")), 0, &SessionId::fresh(), &attributes, None).await
     };
     let mut behind = Vec::new();

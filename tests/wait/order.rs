@@ -1,14 +1,18 @@
 //! Who is served, when, and by whom.
 
+use std::sync::{Arc, Mutex};
+
 use maitred::agent::config::OnNoCandidate;
 use maitred::agent::{Outcome, Reason, Request, WaitUpdate};
 use maitred::ids::{LineName, Player};
-use maitred::node::{Control, drain_name, kill_name};
+use maitred::node::{Control, Load, LoadSample, drain_name, kill_name};
 use maitred::queue::DRAINED_ATTEMPT;
 use tokio::time::timeout;
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees};
+use crate::agents_common::{
+    LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees, setup,
+};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{QUIET, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
@@ -92,7 +96,7 @@ async fn sel_7_no_candidate_and_no_place_end_or_wait_as_the_config_says() {
     assert!(waiting.next().await.is_none(), "it is over");
 }
 
-// SEL-7: a world that is asked for is in no ticket, so such a request is refused as before.
+// SEL-7: a wish that no ticket has room for is refused as before, and the operator is told why it does not wait.
 #[tokio::test]
 async fn que_9_a_full_line_a_wish_that_no_ticket_holds_and_too_long_a_wait_are_typed() {
     let store = TestStore::start();
@@ -107,8 +111,10 @@ async fn que_9_a_full_line_a_wish_that_no_ticket_holds_and_too_long_a_wait_are_t
         (Reason::QueueFull, p1.agent().config().texts.queue_full.as_str())
     );
     let mut worldly = Request::new(player("carol"));
-    worldly.ask.world = Some("overworld".to_owned());
-    assert_eq!(refused(&p1, worldly).await.reason, Reason::NoCandidate);
+    worldly.ask.world = Some("w".repeat(60));
+    let told = refused(&p1, worldly).await;
+    assert_eq!(told.reason, Reason::NoCandidate);
+    assert!(told.detail.contains("cannot wait for that") && told.detail.contains("allowed are 64"), "{told:?}");
     assert_eq!(turned_away(&mut alice).await.reason, Reason::WaitedTooLong);
     assert!(tickets(&mut store.conn().await, "wait").await.is_empty());
     waits_for_any(&p1, "dave").await;
@@ -135,6 +141,47 @@ async fn que_9_a_region_without_places_does_not_hold_up_the_others() {
     // Nobody waits for the other place, so whoever comes has it.
     assert!(matches!(p1.dispatch(Request::new(player("bob")).in_region(region("south"))).await, Outcome::Transfer(_)));
     assert_eq!(tickets(&mut store.conn().await, "wait").await.len(), 70);
+}
+
+// QUE-9, SEL-4: whoever asks for a world waits for it, and is not sent where it is not; also at a server asked for by name.
+#[tokio::test]
+async fn que_9_a_world_is_waited_for_and_served_where_it_is_loaded() {
+    let store = TestStore::start();
+    let (plain, nether) = (Shelf::new(0, 0), Shelf::new(0, 0));
+    let loaded = Arc::new(Mutex::new(Vec::<String>::new()));
+    let b1 = backend(config("b1", "backend", &store.url()), &plain).await;
+    let load = {
+        let loaded = Arc::clone(&loaded);
+        move || {
+            let worlds = loaded.lock().expect("no panic").clone();
+            LoadSample { load: Load { worlds, ..Load::default() }, ..LoadSample::default() }
+        }
+    };
+    let b2 = setup(config("b2", "backend", &store.url())).backend(nether.clone(), load).expect("a backend");
+    eventually("the backend is a member", LIMIT, async || b2.agent().joined().await.ok()).await;
+    let p1 = wait_proxy("p1", &store.url()).await;
+    sees(&p1, &[&b1, &b2]).await;
+    let ask = |name: &str| {
+        let mut request = Request::new(player(name));
+        request.ask.world = Some("the nether".to_owned());
+        request
+    };
+    let mut alice = waits(&p1, ask("alice")).await;
+    let mut bob = waits(&p1, ask("bob").on_server(id("b2"))).await;
+    let mut carol = waits_for_any(&p1, "carol").await;
+    for (server, shelf) in [(&b1, &plain), (&b2, &nether)] {
+        shelf.restock(1);
+        server.restocked();
+    }
+    let carols = served(&mut carol).await.server.clone();
+    loaded.lock().expect("no panic").push("the nether".to_owned());
+    b2.agent().beat_now();
+    nether.restock(2);
+    b2.restocked();
+    for waiting in [&mut alice, &mut bob] {
+        assert_eq!(served(waiting).await.server, id("b2"));
+    }
+    assert_eq!((plain.out(), nether.out()), if carols == id("b1") { (1, 2) } else { (0, 3) });
 }
 
 // QUE-12: an operator pauses, resumes and empties the line.

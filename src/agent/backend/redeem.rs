@@ -4,7 +4,7 @@ use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::{Player, TokenId};
 use crate::store::boot_ms;
-use crate::token::{Claimant, ConsumeOutcome, LedgerState, Past, Redeem, TokenRow};
+use crate::token::{Claimant, ConsumeOutcome, LedgerState, Past, PastEnd, Redeem, TokenRow};
 
 use super::agent::{Backend, BackendAgent, Inventory};
 use super::settle;
@@ -17,7 +17,8 @@ pub enum RedeemRefusal {
     NotClaimed,
     /// The token was used or given back, and its row claims to be live.
     Replay,
-    /// The token is of an epoch of this backend that is over, or is being left by a shutdown that gave its place back.
+    /// The token is of an epoch of this backend that is over, or its place went back before the store knew: by a shutdown, or
+    /// because its issue seemed to have come to nothing.
     OldEpoch,
     /// The token's time is over.
     Expired,
@@ -78,7 +79,7 @@ impl<I: Inventory> Backend<I> {
                 Redeem::Consume { id, epoch, op } => {
                     let server = Claimant { id: self.core.identity.id.clone(), epoch };
                     let guard = settle::Unknown::new(self, &id);
-                    let outcome = self.core.book.consume(&id, player, &server, &op).await;
+                    let outcome = self.book_for_joins().consume(&id, player, &server, &op).await;
                     match outcome {
                         Ok(ConsumeOutcome::Consumed) => {
                             let delivered = self.ledger().deliver(&id);
@@ -88,8 +89,11 @@ impl<I: Inventory> Backend<I> {
                             }
                         }
                         Ok(ConsumeOutcome::NotClaimed) => {
-                            self.ledger().hold_again(&id);
+                            let hinted = self.ledger().hold_again(&id);
                             guard.settled();
+                            if hinted {
+                                self.look(id, player.clone()).await;
+                            }
                             return Ok(Redeemed::Refused(RedeemRefusal::NotClaimed));
                         }
                         Ok(other) => {
@@ -120,7 +124,7 @@ impl<I: Inventory> Backend<I> {
                 }
                 Redeem::InProgress => return Ok(Redeemed::Refused(RedeemRefusal::InProgress)),
                 Redeem::Past | Redeem::Nothing => {
-                    if last.is_none() && Box::pin(self.settle_drain_of(player)).await? {
+                    if last.is_none() && Box::pin(self.settle_issues_of(player)).await? {
                         continue;
                     }
                     return match last {
@@ -173,9 +177,10 @@ impl<I: Inventory> Backend<I> {
         if !used && row.token.server_epoch != self.core.lease.epoch() {
             return Some(RedeemRefusal::OldEpoch);
         }
-        let past = past.iter().find(|past| past.id == row.token.id)?;
-        if !past.ended {
-            return Some(RedeemRefusal::OldEpoch);
+        match past.iter().find(|past| past.id == row.token.id)?.end {
+            PastEnd::Known => {}
+            PastEnd::GivenUp => return Some(RedeemRefusal::OldEpoch),
+            PastEnd::TimedOut => return Some(RedeemRefusal::Expired),
         }
         self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
         Some(RedeemRefusal::Replay)

@@ -13,12 +13,14 @@ use crate::error::{Error, Result};
 use crate::ids::{Epoch, Player, TokenId};
 use crate::node::LeaseEvent;
 use crate::store::{Key, boot_ms};
-use crate::token::{Claimant, ConsumeOutcome, TokenEvent, Unsettled};
+use crate::token::{Book, Claimant, ConsumeOutcome, TokenEvent, Unsettled};
 
 use super::agent::{Backend, BootList, Inventory};
 
 /// Longest wait between two rounds of a backend that has left.
 const WIND_DOWN_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at an issue that another task settles.
+const SETTLED_EVERY: Duration = Duration::from_millis(10);
 /// What this machine's idea of the store's time may be off by.
 const SKEW_MS: u64 = 5_000;
 
@@ -105,6 +107,36 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
+    /// The book for a join. Where the config in force has lines, the place of the token stays held until a heartbeat counts
+    /// the arrival; without lines nobody reads what is held, and each join would pay for it.
+    pub(super) fn book_for_joins(&self) -> Book {
+        let book = self.core.book.clone();
+        match self.core.config().lines.values().map(|line| line.arrive_ms).max() {
+            Some(arrive_ms) => book.counting(self.core.arrivals.clone(), arrive_ms),
+            None => book,
+        }
+    }
+
+    /// A player joins for whom a token may stand without this process having heard the answer: of an issue, or of a drain.
+    /// False where there is no such one.
+    pub(super) async fn settle_issues_of(&self, player: &Player) -> Result<bool> {
+        let until = Instant::now() + self.core.store.options().operation_timeout;
+        if !self.ledger().is_issuing(player) {
+            return Ok(false);
+        }
+        loop {
+            self.settle_all().await;
+            if !self.ledger().is_issuing(player) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                let reason = "the store has not said yet whether the player has the place".to_owned();
+                return Err(Error::Unreachable { during: "redeeming a token", reason });
+            }
+            sleep(SETTLED_EVERY).await;
+        }
+    }
+
     /// After it left: what is not known is asked until it is, and no place is kept beyond its token's time. Without an
     /// answer until then the place goes back all the same: nobody can use the token any more, and this process never hands
     /// the place over.
@@ -164,9 +196,14 @@ impl<I: Inventory> Backend<I> {
             }
             Unsettled::Consume { id, player, epoch, op } => {
                 let guard = Unknown::new(self, &id);
-                match self.core.book.consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
+                match self.book_for_joins().consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
                     Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
-                    Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => self.ledger().hold_again(&id),
+                    Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => {
+                        let hinted = self.ledger().hold_again(&id);
+                        if hinted {
+                            self.look(id.clone(), player.clone()).await;
+                        }
+                    }
                     Ok(outcome) => self.not_consumed(&id, &player, &outcome),
                     Err(Error::Fenced { .. }) => self.not_consumed(&id, &player, &ConsumeOutcome::NotYours),
                     Err(error) => {

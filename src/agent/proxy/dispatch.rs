@@ -96,13 +96,14 @@ impl Dispatch {
         let settled = dispatch.give_up().await;
         // Nobody is told that the servers are full where they could not be asked.
         let reason = if reason == Reason::Refused && !settled { Reason::StoreDown } else { reason };
-        let line = if settled { line_for(core, &dispatch.config, &dispatch.request, reason) } else { None };
+        let line = if settled { line_for(core, &dispatch.config, &dispatch.request, reason) } else { Ok(None) };
         let (reason, detail) = match line {
-            Some(line) => match dispatch.wait(line).await {
+            Err(error) => (reason, format!("{detail}; it cannot wait for that: {error}")),
+            Ok(Some(line)) => match dispatch.wait(line).await {
                 Ok(waiting) => return Outcome::Waiting(waiting),
                 Err(end) => end,
             },
-            None => (reason, detail),
+            Ok(None) => (reason, detail),
         };
         if reason != Reason::StoreDown {
             dispatch.charge.refund().await;

@@ -5,28 +5,40 @@ use std::sync::Arc;
 use crate::agent::proxy::{Proxy, Reason, Transfer, address, reason_of};
 use crate::error::{Error, Result};
 use crate::ids::Player;
-use crate::queue::{Attributes, Entered, TicketText};
+use crate::queue::{Entered, TicketText};
 use crate::token::{ClaimOutcome, TokenRow, TokenState};
 
 use super::handle::WaitUpdate;
 use super::slot::{Slot, Visit};
 
+/// Why somebody looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// An event said that it was drained: the token is looked at first.
+    Drained,
+    /// It is not among those who wait through this node: its ticket may have been put away.
+    Unlisted,
+    Other,
+}
+
+const OUTSTAYED: &str = "no place came in within wait.maxWaitMs";
+
 impl Proxy {
-    /// Finds out what became of a request that waits, where something happened to it. An event said that it was `drained`:
-    /// then the token is looked at first. What the store does not answer is asked again with the next tick.
-    pub(super) async fn decide(self: &Arc<Self>, slot: &Arc<Slot>, drained: bool) {
+    /// Finds out what became of a request that waits, where something happened to it. What the store does not answer is asked
+    /// again with the next tick.
+    pub(super) async fn decide(self: &Arc<Self>, slot: &Arc<Slot>, cause: Cause) {
         let _one = slot.deciding.lock().await;
         if slot.is_over() {
             return;
         }
-        if let Err(error) = self.decided(slot, drained).await {
+        if let Err(error) = self.decided(slot, cause).await {
             tracing::debug!(player = %slot.request.player, line = %slot.line.name(), %error, "looked after with the next tick");
         }
     }
 
-    async fn decided(self: &Arc<Self>, slot: &Arc<Slot>, drained: bool) -> Result<()> {
+    async fn decided(self: &Arc<Self>, slot: &Arc<Slot>, cause: Cause) -> Result<()> {
         let (visit, player) = (slot.visit(), &slot.request.player);
-        if drained || visit.doubtful {
+        if cause == Cause::Drained || visit.doubtful {
             if let Some(row) = self.token_of(player).await?
                 && row.token.request == visit.wish
                 && row.is_live(self.core.store.clock().now_ms())
@@ -41,7 +53,9 @@ impl Proxy {
         // The ticket becomes a token in one step: looked at the other way round, neither might be there.
         match slot.line.tickets_of(std::slice::from_ref(player)).await?.pop().flatten() {
             Some(TicketText::Good(ticket)) if ticket.session == visit.session => {
-                return if visit.stale { self.stand(slot, &visit).await } else { Ok(()) };
+                let is_old = visit.epoch != self.core.lease.epoch();
+                let stands = !visit.stale && !is_old && cause != Cause::Unlisted;
+                return if stands { Ok(()) } else { self.stand(slot, &visit).await };
             }
             Some(TicketText::Good(_)) => {
                 self.refuse_wait(slot, Reason::Lost, "the player waits through another request or proxy");
@@ -62,6 +76,11 @@ impl Proxy {
             _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
             _ if !self.core.is_known(visit.epoch).await? => Ok(()),
+            // The store did not answer when it left.
+            _ if slot.is_outstayed() => {
+                self.refuse_wait(slot, Reason::WaitedTooLong, OUTSTAYED);
+                Ok(())
+            }
             _ => {
                 self.refuse_wait(slot, Reason::WaitEnded, format!("the place in {} is gone", slot.line.name()));
                 Ok(())
@@ -141,12 +160,12 @@ impl Proxy {
 
     /// Enters the line for a visit, at the place that it had. Until that is answered the visit stays stale.
     async fn stand(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
-        let request = &slot.request;
-        let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref())?;
+        let (request, attributes) = (&slot.request, slot.attributes(visit)?);
+        let lapses = slot.lapses();
         let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
         match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
             Entered::Waiting(place) => {
-                slot.placed(&place, holder.epoch);
+                slot.placed(&place, holder.epoch, lapses);
                 slot.doubt();
                 slot.tell(Some(place.position), self.waits.estimate_ms(slot.line.name(), place.position));
             }
@@ -163,10 +182,10 @@ impl Proxy {
             return;
         }
         match self.give_up_wait(slot).await {
-            Ok(true) => self.refuse_wait(slot, Reason::WaitedTooLong, "no place came in within wait.maxWaitMs"),
+            Ok(true) => self.refuse_wait(slot, Reason::WaitedTooLong, OUTSTAYED),
             Ok(false) => {
                 drop(one);
-                self.decide(slot, false).await;
+                self.decide(slot, Cause::Other).await;
             }
             Err(error) => tracing::debug!(player = %slot.request.player, %error, "leaves with the next tick"),
         }

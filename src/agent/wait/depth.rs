@@ -2,22 +2,38 @@ use std::collections::BTreeSet;
 
 use crate::ids::Region;
 
+/// What a backend may have places of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Offered {
+    pub regions: BTreeSet<Region>,
+    /// Those that it has loaded.
+    pub worlds: BTreeSet<String>,
+}
+
+impl Offered {
+    /// A wish for this region and world, none for any, can be served here if there is a place.
+    pub fn suits(&self, region: Option<&Region>, world: Option<&str>) -> bool {
+        region.is_none_or(|region| self.regions.contains(region))
+            && world.is_none_or(|world| self.worlds.contains(world))
+    }
+}
+
 /// How far behind the first of its lines a backend looked for somebody whom it can serve. Each look goes on where the last
 /// one stopped, so that whoever stands behind any number of wishes for elsewhere has a turn. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Depth {
     after: Option<u64>,
-    /// What the inventory served at that time.
-    regions: BTreeSet<Region>,
+    /// What could be served at that time.
+    offered: Offered,
     /// Of what there was no place for somebody who was passed over: nobody further back gets one before them.
     passed: BTreeSet<Option<Region>>,
 }
 
 impl Depth {
-    /// Where a look with these regions goes on, the end of the first page being `first`.
-    pub fn begin(&mut self, first: u64, regions: BTreeSet<Region>) -> u64 {
-        if self.regions != regions {
-            *self = Self { regions, ..Self::default() };
+    /// Where a look of one who has this goes on, the end of the first page being `first`.
+    pub fn begin(&mut self, first: u64, offered: Offered) -> u64 {
+        if self.offered != offered {
+            *self = Self { offered, ..Self::default() };
         }
         self.after.map_or(first, |after| after.max(first))
     }
@@ -52,20 +68,31 @@ mod tests {
     #[test]
     fn que_9_each_look_goes_on_behind_the_last_and_begins_anew_at_the_end() {
         let (north, south) = (Region::new("north").expect("valid"), Region::new("south").expect("valid"));
+        let of = |regions: &[&Region], worlds: &[&str]| Offered {
+            regions: regions.iter().map(|region| (*region).clone()).collect(),
+            worlds: worlds.iter().map(|world| (*world).to_owned()).collect(),
+        };
         let mut depth = Depth::default();
-        assert_eq!(depth.begin(64, BTreeSet::from([south.clone()])), 64);
+        assert_eq!(depth.begin(64, of(&[&south], &[])), 64);
         depth.pass(Some(1_088), [Some(south.clone())]);
-        assert_eq!(depth.begin(64, BTreeSet::from([south.clone()])), 1_088);
+        assert_eq!(depth.begin(64, of(&[&south], &[])), 1_088);
         assert!(depth.passed().contains(&Some(south.clone())), "one in front waits for the same");
-        assert_eq!(
-            depth.begin(64, BTreeSet::from([north, south.clone()])),
-            64,
-            "who was passed over may be served now"
-        );
-        assert!(depth.passed().is_empty());
-        depth.pass(Some(1_088), [Some(south)]);
+        for more in [of(&[&north, &south], &[]), of(&[&north, &south], &["nether"])] {
+            assert_eq!(depth.begin(64, more), 64, "who was passed over may be served now");
+            assert!(depth.passed().is_empty());
+            depth.pass(Some(1_088), [Some(south.clone())]);
+        }
         depth.pass(None, []);
         assert!(depth.passed().is_empty() && depth.after.is_none());
+    }
+
+    // SEL-4: a place on a backend without the world that was asked for is none.
+    #[test]
+    fn que_9_a_wish_is_served_where_its_region_and_its_world_are() {
+        let (north, south) = (Region::new("north").expect("valid"), Region::new("south").expect("valid"));
+        let has = Offered { regions: BTreeSet::from([north.clone()]), worlds: BTreeSet::from(["end".to_owned()]) };
+        assert!(has.suits(None, None) && has.suits(Some(&north), Some("end")) && has.suits(None, Some("end")));
+        assert!(!has.suits(Some(&south), Some("end")) && !has.suits(Some(&north), Some("nether")));
     }
 
     // QUE-9: whoever waits deep in a long line gets the next place, not that of the next round.

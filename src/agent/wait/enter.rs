@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::agent::config::{Config, OnNoCandidate};
@@ -20,18 +21,27 @@ use super::slot::{Slot, Visit};
 /// An enter that took so long may have been sent more than once.
 const REPEATED_AFTER: Duration = Duration::from_millis(5);
 
-/// The line that a request which ended for `reason` waits in; `None` where it does not wait.
-pub(in crate::agent) fn line_for(core: &Core, config: &Config, request: &Request, reason: Reason) -> Option<LineName> {
+/// The line that a request which ended for `reason` waits in; `None` where it does not wait. Errors where its wish does not
+/// fit into a ticket.
+pub(in crate::agent) fn line_for(
+    core: &Core,
+    config: &Config,
+    request: &Request,
+    reason: Reason,
+) -> Result<Option<LineName>> {
     let queues = config.selector.on_no_candidate == OnNoCandidate::Queue;
     if !queues || request.bypass || !matches!(reason, Reason::NoCandidate | Reason::Refused) {
-        return None;
+        return Ok(None);
     }
-    match &request.ask.server {
+    let line = match &request.ask.server {
         // The line of a server that nobody knows would end at once.
         Some(server) => core.directory.snapshot().get(server).map(|_| LineName::wait_for(server)),
-        // A ticket does not say which world is wanted, so whoever serves it might not have it.
-        None => request.ask.world.is_none().then(LineName::wait),
-    }
+        None => Some(LineName::wait()),
+    };
+    // Whoever served it might not have what was asked for.
+    let ask = &request.ask;
+    Attributes::of_wish(&RequestId::short(), ask.region.as_ref(), ask.world.as_deref())?;
+    Ok(line)
 }
 
 /// Puts the player of `request` into `line`. Dropped on its way it leaves the line in the background.
@@ -45,11 +55,10 @@ pub(in crate::agent) async fn queue(
     let core = &proxy.core;
     let failed = |error: &Error| (reason_of(error), error.to_string());
     let visit = Visit::fresh(core.lease.epoch());
-    let attributes = Attributes::of_wish(&visit.wish, request.ask.region.as_ref()).map_err(|error| failed(&error))?;
-    let claimant = core.acting().map_err(|error| failed(&error))?;
     let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options(line, &config.wait))
         .map_err(|error| failed(&error))?;
     let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
+    let attributes = slot.attributes(&visit).map_err(|error| failed(&error))?;
     let _entering = slot.entering.lock().await;
     // Known before the ticket stands, so that no event about it is missed.
     let replaced = proxy.waits.add(&slot).and_then(|other| {
@@ -59,22 +68,29 @@ pub(in crate::agent) async fn queue(
         other.refusal().map(|_| slot.take_over(&other))
     });
     let mut entering = Entering { proxy, slot: &slot, is_definite: false };
-    // The last word is the newest request's.
+    // Where the turn of an earlier request has come just now its ticket is gone, and its place is this one's.
+    let mut place = (0, 0);
     for other in replaced.unwrap_or_default() {
+        // The last word is the newest request's.
         drop(other.entering.lock().await);
+        let had = other.visit();
+        if had.entered {
+            place = (had.lane, had.seq);
+        }
     }
     if let Some(refusal) = slot.refusal() {
         return Err((refusal.reason, refusal.detail));
     }
-    let asked = Instant::now();
-    match slot.line.enter(&claimant, &request.player, 0, &visit.session, &attributes, None).await {
+    let (asked, lapses) = (Instant::now(), slot.lapses());
+    let claimant = core.acting().map_err(|error| failed(&error))?;
+    match slot.line.enter_again(&claimant, &request.player, &visit.session, &attributes, place).await {
         Ok(Entered::Waiting(place)) => {
             // Over already, by a cancel or another request that may have found no ticket yet.
             if let Some(refusal) = slot.refusal() {
                 return Err((refusal.reason, refusal.detail));
             }
             entering.is_definite = true;
-            slot.placed(&place, claimant.epoch);
+            slot.placed(&place, claimant.epoch, lapses);
             if asked.elapsed() >= REPEATED_AFTER {
                 slot.doubt();
             }
@@ -140,8 +156,8 @@ impl Proxy {
     pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
         self.waits.remove(slot);
         let never_entered = slot.refusal().is_some() && !slot.visit().entered;
-        // Whoever took it over retires it, once the place is theirs.
-        if slot.is_taken_over() {
+        // Whoever took it over retires it, once the place is theirs; and one that is kept is put away by whoever asked for it.
+        if slot.is_taken_over() || slot.is_kept() {
             slot.abandon();
             return;
         }
@@ -153,7 +169,7 @@ impl Proxy {
         }
     }
 
-    fn holder(&self) -> Holder {
+    pub(super) fn holder(&self) -> Holder {
         let claimant = self.claimant();
         Holder { proxy: claimant.id, epoch: claimant.epoch }
     }
@@ -206,8 +222,40 @@ impl Proxy {
         outcome
     }
 
+    /// Keeps the place of a wait that is over for the grace. The first answer is told; what goes on does so in the background.
+    async fn put_away(self: &Arc<Self>, slot: Arc<Slot>) -> Result<bool> {
+        let (proxy, (tell, told)) = (Arc::clone(self), oneshot::channel());
+        let going = async move {
+            // Its own enter may still be under way.
+            drop(slot.entering.lock().await);
+            let _one = slot.deciding.lock().await;
+            let (player, session, mut tell) = (&slot.request.player, slot.visit().session, Some(tell));
+            loop {
+                let left = slot.line.away(&proxy.holder(), player, &session).await;
+                let goes_on = match &left {
+                    // An enter whose answer nobody waited for may still come.
+                    Ok(Left::None) => slot.may_enter_late(),
+                    Ok(_) => false,
+                    Err(error) => error.is_retryable(),
+                };
+                tracing::debug!(%player, ?left, "dropped out of a wait line");
+                if let Some(tell) = tell.take() {
+                    let kept = left.map(|left| left == Left::Away || (left == Left::None && goes_on));
+                    // Whoever asked may be gone.
+                    let _ = tell.send(kept);
+                }
+                if !goes_on || !proxy.core.before_retry().await {
+                    return;
+                }
+            }
+        };
+        self.core.tasks.spawn_on(going, &self.core.runtime);
+        told.await.unwrap_or(Err(Error::ShuttingDown))
+    }
+
     /// Leaves the line because the wait took too long. False where there was no ticket any more.
     pub(super) async fn give_up_wait(&self, slot: &Slot) -> Result<bool> {
+        slot.outstay();
         let left = slot.line.leave(&self.holder(), &slot.request.player, &slot.visit().session).await?;
         Ok(matches!(left, Left::Left | Left::Away))
     }
@@ -216,26 +264,16 @@ impl Proxy {
 impl ProxyAgent {
     /// The connection of a player whose request waits dropped. The wait ends as cancelled, and the place is kept for
     /// `wait.reconnectGraceMs` without holding up those behind: a dispatch of the same kind through any proxy takes it up
-    /// again. False where the request does not wait here, or had its turn a moment before. Runs `queue/leave`; while the
-    /// store does not answer it is repeated in the background.
+    /// again. So it is while the request is still entering the line. False where the request does not wait here, or had its
+    /// turn a moment before. Runs `queue/leave`; while the store does not answer it is repeated in the background.
+    ///
+    /// Cancel safe: a future that is dropped goes on in the background.
     pub async fn away(&self, player: &Player, request: &RequestId) -> Result<bool> {
         let proxy = self.shared();
         let Some(slot) = proxy.waits.of_request(player, request) else { return Ok(false) };
+        slot.keep();
         let refusal = proxy.refusal(Reason::Cancelled, "the connection dropped; the place is kept for a while");
         proxy.end_wait(&slot, WaitUpdate::Refused(refusal));
-        let _one = slot.deciding.lock().await;
-        let left = slot.line.away(&proxy.holder(), player, &slot.visit().session).await;
-        if left.as_ref().is_err_and(Error::is_retryable) {
-            let (proxy, slot) = (Arc::clone(proxy), Arc::clone(&slot));
-            let core = Arc::clone(&proxy.core);
-            let dropping = async move {
-                let player = &slot.request.player;
-                while let Err(error) = slot.line.away(&proxy.holder(), player, &slot.visit().session).await
-                    && proxy.core.again("drop out of a wait line", player, &error).await
-                {}
-            };
-            core.tasks.spawn_on(dropping, &core.runtime);
-        }
-        Ok(left? == Left::Away)
+        proxy.put_away(slot).await
     }
 }

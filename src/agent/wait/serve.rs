@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::backend::{Backend, BackendEvent, Inventory, Offer, Unknown};
 use crate::agent::background::jitter;
@@ -15,13 +15,13 @@ use crate::agent::core::LineHint;
 use crate::agent::setup::Setup;
 use crate::agent::wire::PlaceRequest;
 use crate::error::{Error, Result, StoreRefusal};
-use crate::ids::{LineName, Player, Region, TokenId};
+use crate::ids::{LineName, Region, TokenId};
 use crate::node::NodeState;
 use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, pages};
 use crate::token::{Claimant, IssueOrder};
 
 use super::awaited::Awaited;
-use super::depth::{Depth, is_sold_out};
+use super::depth::{Depth, Offered, is_sold_out};
 use super::options;
 
 /// Longest time between two looks.
@@ -33,8 +33,6 @@ const DEEP: usize = 1_024;
 /// A drain that the store did not answer cannot have its effect any more after this time, in ms: the script refuses what was
 /// signed more than 5 s ago.
 const LATE_MS: u64 = 10_000;
-/// Between two looks at a drain that another task settles.
-const SETTLED_EVERY: Duration = Duration::from_millis(10);
 
 /// A backend's part in the wait lines.
 #[derive(Default)]
@@ -66,10 +64,6 @@ impl Serving {
     /// The token comes out of a wait line.
     pub fn is_drain(&self, id: &TokenId) -> bool {
         self.drains().contains_key(id)
-    }
-
-    fn is_draining(&self, player: &Player) -> bool {
-        self.drains().values().any(|(_, wish)| wish.player == *player)
     }
 }
 
@@ -155,27 +149,27 @@ impl<I: Inventory> Backend<I> {
         let lines = self.wait_lines()?;
         loop {
             *awaited = Awaited::default();
-            let regions: BTreeSet<Region> = self.inventory.regions().into_keys().collect();
+            let has = self.offered();
             let mut exhausted = BTreeSet::new();
             let first = self.find(&lines, None, PAGE).await?;
             let more_after = first.more_after;
             let none = BTreeSet::new();
-            let issued = self.serve_found(&lines, first, &regions, &none, &mut exhausted, awaited).await?;
-            let Some(end) = more_after.filter(|_| !is_sold_out(&regions, &exhausted)) else { return Ok(()) };
+            let issued = self.serve_found(&lines, first, &has, &none, &mut exhausted, awaited).await?;
+            let Some(end) = more_after.filter(|_| !is_sold_out(&has.regions, &exhausted)) else { return Ok(()) };
             if issued > 0 {
                 continue;
             }
             // None of the first can be served here, and places may be left.
             let (after, passed) = {
                 let mut depth = self.serving.depth();
-                (depth.begin(end, regions.clone()), depth.passed().clone())
+                (depth.begin(end, has.clone()), depth.passed().clone())
             };
             passed.iter().for_each(|region| awaited.add(region.as_ref()));
             let deep = self.find(&lines, Some(after), DEEP).await?;
             let more_after = deep.more_after;
-            if self.serve_found(&lines, deep, &regions, &passed, &mut exhausted, awaited).await? == 0 {
+            if self.serve_found(&lines, deep, &has, &passed, &mut exhausted, awaited).await? == 0 {
                 // Without places there is nothing to look for, and the next one is for somebody here.
-                if !is_sold_out(&regions, &exhausted) {
+                if !is_sold_out(&has.regions, &exhausted) {
                     self.serving.depth().pass(more_after, exhausted);
                 }
                 return Ok(());
@@ -188,7 +182,7 @@ impl<I: Inventory> Backend<I> {
         self: &Arc<Self>,
         lines: &[Line],
         found: Found,
-        regions: &BTreeSet<Region>,
+        has: &Offered,
         passed: &BTreeSet<Option<Region>>,
         exhausted: &mut BTreeSet<Option<Region>>,
         awaited: &mut Awaited,
@@ -196,7 +190,7 @@ impl<I: Inventory> Backend<I> {
         let paused = paused(lines, &found.wishes).await?;
         let (mut issued, mut failed) = (0_usize, None);
         for (line, wish) in found.wishes {
-            if wish.region.as_ref().is_some_and(|region| !regions.contains(region)) {
+            if !has.suits(wish.region.as_ref(), wish.world.as_deref()) {
                 continue;
             }
             let none_left = [passed, &*exhausted].iter().any(|of| of.contains(&None) || of.contains(&wish.region));
@@ -224,6 +218,12 @@ impl<I: Inventory> Backend<I> {
             }
         }
         failed.map_or(Ok(issued), Err)
+    }
+
+    /// The regions and worlds of which it may have places.
+    fn offered(&self) -> Offered {
+        let regions = self.inventory.regions().into_keys().collect();
+        Offered { regions, worlds: self.core.worlds().into_iter().collect() }
     }
 
     fn wait_lines(&self) -> Result<[Line; 2]> {
@@ -362,26 +362,6 @@ impl<I: Inventory> Backend<I> {
     fn may_still_come(&self, order: &IssueOrder, error: &Error) -> bool {
         let age_ms = self.core.store.clock().now_ms().saturating_sub(order.issued_at_ms);
         age_ms < LATE_MS && !matches!(error, Error::Fenced { .. })
-    }
-
-    /// A player joins whose token may just have come out of a line without this process having heard the answer. False
-    /// where there is no such one.
-    pub(in crate::agent) async fn settle_drain_of(&self, player: &Player) -> Result<bool> {
-        let until = Instant::now() + self.core.store.options().operation_timeout;
-        if !self.serving.is_draining(player) {
-            return Ok(false);
-        }
-        loop {
-            self.settle_all().await;
-            if !self.serving.is_draining(player) {
-                return Ok(true);
-            }
-            if Instant::now() >= until {
-                let reason = "the store has not said yet whether the player has the place".to_owned();
-                return Err(Error::Unreachable { during: "redeeming a token", reason });
-            }
-            sleep(SETTLED_EVERY).await;
-        }
     }
 }
 

@@ -1,12 +1,14 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::proxy::{Charge, Refusal, Request};
+use crate::error::Result;
 use crate::ids::{Epoch, OperationId, RequestId, SessionId};
-use crate::queue::{Line, POSITIONS_MAX, Waiting as Place};
+use crate::queue::{Attributes, Line, POSITIONS_MAX, Waiting as Place};
 
 use super::handle::WaitUpdate;
 
@@ -40,7 +42,7 @@ impl Visit {
     pub fn fresh(epoch: Epoch) -> Self {
         Self {
             session: SessionId::fresh(),
-            wish: RequestId::fresh(),
+            wish: RequestId::short(),
             op: OperationId::fresh(),
             seq: 0,
             lane: 0,
@@ -91,6 +93,11 @@ pub(in crate::agent) struct Slot {
     /// Earlier requests of the player whose place it takes over, until they are retired.
     replaced: Mutex<Vec<Arc<Slot>>>,
     taken_over: AtomicBool,
+    lapses: AtomicU64,
+    /// The connection dropped: the place is kept.
+    kept: AtomicBool,
+    /// It was told to leave because the wait took too long.
+    outstayed: AtomicBool,
     pub(super) state: watch::Sender<SlotState>,
     visit: Mutex<Visit>,
     charge: Mutex<Option<Charge>>,
@@ -106,6 +113,9 @@ impl Slot {
             entering: tokio::sync::Mutex::default(),
             replaced: Mutex::default(),
             taken_over: AtomicBool::new(false),
+            lapses: AtomicU64::new(0),
+            kept: AtomicBool::new(false),
+            outstayed: AtomicBool::new(false),
             state: watch::Sender::default(),
             visit: Mutex::new(visit),
             charge: Mutex::new(Some(charge)),
@@ -124,13 +134,20 @@ impl Slot {
         *self.lock() = visit;
     }
 
-    /// The line knows it under the session of `place`, held by `epoch`.
-    pub fn placed(&self, place: &Place, epoch: Epoch) {
+    /// The line knows it under the session of `place`, held by `epoch`, by an enter that was sent after `lapses`.
+    pub fn placed(&self, place: &Place, epoch: Epoch, lapses: u64) {
         let mut visit = self.lock();
         if visit.session == place.session {
             (visit.seq, visit.lane) = (place.seq, place.lane);
-            (visit.entered, visit.epoch, visit.stale) = (true, epoch, false);
+            (visit.entered, visit.epoch) = (true, epoch);
+            visit.stale = self.lapses() != lapses;
         }
+    }
+
+    /// How often the lease was over since it is there. Whoever enters it asks first: a lapse meanwhile may have put the
+    /// ticket away that the answer tells of.
+    pub fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::SeqCst)
     }
 
     /// Takes the place of `other` over, and of those that it took over and has not retired. Answers them.
@@ -152,6 +169,30 @@ impl Slot {
         self.taken_over.load(Ordering::SeqCst)
     }
 
+    /// From now on it is not to be retired: its place is kept.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::SeqCst)
+    }
+
+    /// An enter of its first visit may still reach the store, although nobody waits for the answer any more.
+    pub fn may_enter_late(&self) -> bool {
+        !self.lock().entered && self.since.elapsed() < Duration::from_millis(JUST_MS)
+    }
+
+    /// It waited too long, and leaves.
+    pub fn outstay(&self) {
+        self.outstayed.store(true, Ordering::SeqCst);
+    }
+
+    /// Its ticket may be gone because it waited too long.
+    pub fn is_outstayed(&self) -> bool {
+        self.outstayed.load(Ordering::SeqCst)
+    }
+
     /// The turn may have come before the store answered that it waits.
     pub fn doubt(&self) {
         let mut visit = self.lock();
@@ -164,8 +205,16 @@ impl Slot {
         visit.doubtful &= visit.session != *session;
     }
 
+    /// What a ticket of `visit` says.
+    pub(super) fn attributes(&self, visit: &Visit) -> Result<Attributes> {
+        let ask = &self.request.ask;
+        Attributes::of_wish(&visit.wish, ask.region.as_ref(), ask.world.as_deref())
+    }
+
+    /// The lease was over.
     pub fn make_stale(&self) {
         let mut visit = self.lock();
+        self.lapses.fetch_add(1, Ordering::SeqCst);
         visit.stale |= visit.entered;
     }
 

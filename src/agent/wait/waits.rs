@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ids::{LineName, NodeId, Player, RequestId};
@@ -13,6 +13,10 @@ use super::slot::Slot;
 struct Lane {
     slots: HashMap<Player, Arc<Slot>>,
     pace: Pace,
+    /// The place of the last one whose ticket was read in turn.
+    read_to: u64,
+    /// Who waits through this node in the store's eyes alone, as of the last look.
+    ghosts: HashSet<Player>,
 }
 
 /// The requests of this proxy that wait.
@@ -72,6 +76,30 @@ impl Waits {
         let lines = self.lines();
         let slots = lines.values().map(|line| line.slots.values().cloned().collect::<Vec<_>>());
         slots.filter_map(|slots| Some((slots.first()?.line.clone(), slots))).collect()
+    }
+
+    /// The next `most` of `slots` in turn, by their places, so that all of the line have theirs.
+    pub fn in_turn(&self, line: &LineName, slots: &[Arc<Slot>], most: usize) -> Vec<Arc<Slot>> {
+        let mut placed: Vec<(u64, &Arc<Slot>)> = slots.iter().map(|slot| (slot.visit().seq, slot)).collect();
+        placed.sort_unstable_by_key(|(seq, _)| *seq);
+        let mut lines = self.lines();
+        let Some(line) = lines.get_mut(line) else { return Vec::new() };
+        let next = placed.partition_point(|(seq, _)| *seq <= line.read_to);
+        placed.rotate_left(next);
+        placed.truncate(most);
+        line.read_to = placed.last().map_or(0, |(seq, _)| *seq);
+        placed.into_iter().map(|(_, slot)| Arc::clone(slot)).collect()
+    }
+
+    /// Of those who wait through this node in the store's eyes, at most `most` whom it does not know, now and at the last
+    /// look.
+    pub fn ghosts(&self, line: &LineName, through: HashSet<Player>, most: usize) -> Vec<Player> {
+        let mut lines = self.lines();
+        let Some(line) = lines.get_mut(line) else { return Vec::new() };
+        let now: HashSet<Player> = through.into_iter().filter(|player| !line.slots.contains_key(player)).collect();
+        let twice = now.intersection(&line.ghosts).take(most).cloned().collect();
+        line.ghosts = now;
+        twice
     }
 
     /// The servers whose own line somebody waits in.

@@ -1,6 +1,6 @@
 //! The loop of a proxy that looks after its requests that wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,21 @@ use crate::agent::proxy::{Proxy, Reason};
 use crate::error::Result;
 use crate::ids::Player;
 use crate::node::LeaseEvent;
-use crate::queue::{Line, LineEvent, POSITIONS_MAX, TicketText};
+use crate::queue::{Holder, Line, LineEvent, POSITIONS_MAX, TicketText};
 
+use super::decide::Cause;
 use super::handle::WaitUpdate;
 use super::slot::Slot;
 use super::upkeep::end_if_removed;
 
 /// Longest time between two looks.
 const TICK: Duration = Duration::from_secs(1);
-/// Of how many looks one tells positions.
-const POSITIONS_ROUNDS: u32 = 3;
+/// Of how many looks one reads who waits, also where the number of them is right, and tells positions.
+const FULL_ROUNDS: u32 = 3;
+/// Tickets of a line that one look reads.
+const TICKETS: usize = 256;
+/// Places without a player that one look gives up.
+const GHOSTS: usize = 256;
 /// Requests that are looked after at the same time.
 const CONCURRENT: usize = 32;
 
@@ -37,7 +42,7 @@ pub(in crate::agent) async fn watch(proxy: Arc<Proxy>) {
             tokio::select! {
                 hint = events.recv() => match hint {
                     Ok(LineHint::Event(event)) => proxy.heard_of_line(event),
-                    Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) => proxy.look_at_waits().await,
+                    Ok(LineHint::Gap) | Err(RecvError::Lagged(_)) => proxy.look_at_waits(true).await,
                     Err(RecvError::Closed) => return false,
                 },
                 event = lease.recv() => match event {
@@ -49,8 +54,9 @@ pub(in crate::agent) async fn watch(proxy: Arc<Proxy>) {
                 () = sleep_until(next) => {
                     next = Instant::now() + jitter(TICK);
                     round = round.wrapping_add(1);
-                    proxy.look_at_waits().await;
-                    if round.is_multiple_of(POSITIONS_ROUNDS) {
+                    let is_full = round.is_multiple_of(FULL_ROUNDS);
+                    proxy.look_at_waits(is_full).await;
+                    if is_full {
                         proxy.tell_positions().await;
                     }
                 }
@@ -70,27 +76,30 @@ pub(in crate::agent) async fn watch(proxy: Arc<Proxy>) {
 
 impl Proxy {
     fn heard_of_line(self: &Arc<Self>, event: LineEvent) {
-        let (line, player, drained) = match event {
+        let (line, player, cause) = match event {
             LineEvent::Drained { line, player, .. } => {
                 self.waits.drained(&line);
-                (line, player, true)
+                (line, player, Cause::Drained)
             }
-            LineEvent::Left { line, player } => (line, player, false),
+            LineEvent::Left { line, player } => (line, player, Cause::Other),
             _ => return,
         };
         let Some(slot) = self.waits.get(&line, &player) else { return };
         let proxy = Arc::clone(self);
         self.core.tasks.spawn(async move {
             let stop = proxy.core.stop.clone();
-            stop.run_until_cancelled(proxy.decide(&slot, drained)).await;
+            stop.run_until_cancelled(proxy.decide(&slot, cause)).await;
         });
     }
 
-    /// All that waits is compared with the store: an event may have been missed.
-    async fn look_at_waits(self: &Arc<Self>) {
+    /// What waits is compared with the store: an event may have been missed. By the number of those who wait through this
+    /// node; where that is not right, and in a full look, by their names; and the tickets some at a time.
+    async fn look_at_waits(self: &Arc<Self>, is_full: bool) {
         for (line, slots) in self.waits.by_line() {
-            match self.unlike(&line, slots).await {
-                Ok(changed) => self.each(changed, async |proxy, slot| proxy.decide(&slot, false).await).await,
+            match self.unlike(&line, slots, is_full).await {
+                Ok(changed) => {
+                    self.each(changed, async |proxy, (slot, cause)| proxy.decide(&slot, cause).await).await;
+                }
                 Err(error) => tracing::debug!(line = %line.name(), %error, "could not look at those who wait"),
             }
         }
@@ -102,20 +111,53 @@ impl Proxy {
         }
     }
 
-    async fn each(self: &Arc<Self>, slots: Vec<Arc<Slot>>, act: impl AsyncFn(Arc<Self>, Arc<Slot>)) {
-        stream::iter(slots).for_each_concurrent(CONCURRENT, |slot| act(Arc::clone(self), slot)).await;
+    async fn each<T>(self: &Arc<Self>, some: Vec<T>, act: impl AsyncFn(Arc<Self>, T)) {
+        stream::iter(some).for_each_concurrent(CONCURRENT, |one| act(Arc::clone(self), one)).await;
     }
 
-    /// Those whose ticket is not theirs any more, has to be entered again, or may stand beside a token.
-    async fn unlike(&self, line: &Line, slots: Vec<Arc<Slot>>) -> Result<Vec<Arc<Slot>>> {
-        let players: Vec<Player> = slots.iter().map(|slot| slot.request.player.clone()).collect();
-        let tickets = line.tickets_of(&players).await?;
-        let changed = |(slot, ticket): (Arc<Slot>, Option<TicketText>)| {
+    /// Those of whom the store does not say what it should, whose ticket has to be entered again, or may stand beside a token.
+    async fn unlike(&self, line: &Line, slots: Vec<Arc<Slot>>, is_full: bool) -> Result<Vec<(Arc<Slot>, Cause)>> {
+        let holder = self.holder();
+        let entered = slots.into_iter().filter(|slot| slot.visit().entered);
+        let (mut own, doubtful): (Vec<_>, Vec<_>) = entered.partition(|slot| {
             let visit = slot.visit();
-            let same = matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == visit.session);
-            (visit.entered && (visit.stale || visit.doubtful || !same)).then_some(slot)
-        };
-        Ok(slots.into_iter().zip(tickets).filter_map(changed).collect())
+            visit.epoch == holder.epoch && !visit.stale && !visit.doubtful
+        });
+        let mut changed: Vec<_> = doubtful.into_iter().map(|slot| (slot, Cause::Other)).collect();
+        if is_full || line.count_through(&holder).await? != u64::try_from(own.len()).unwrap_or(u64::MAX) {
+            let names = line.waiting_through(&holder).await?;
+            let through: HashSet<Player> = names.into_iter().filter_map(|name| Player::new(name).ok()).collect();
+            let unlisted = own.extract_if(.., |slot| !through.contains(&slot.request.player));
+            changed.extend(unlisted.map(|slot| (slot, Cause::Unlisted)));
+            if is_full {
+                self.give_up_ghosts(line, &holder, through).await?;
+            }
+        }
+        let some = self.waits.in_turn(line.name(), &own, TICKETS);
+        let players: Vec<Player> = some.iter().map(|slot| slot.request.player.clone()).collect();
+        for (slot, ticket) in some.into_iter().zip(line.tickets_of(&players).await?) {
+            let session = slot.visit().session;
+            if !matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == session) {
+                changed.push((slot, Cause::Other));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// A call whose outcome nobody learnt left a ticket here. Its place is kept for the grace, for somebody who comes back:
+    /// in the line it would take a place from those who wait.
+    async fn give_up_ghosts(&self, line: &Line, holder: &Holder, through: HashSet<Player>) -> Result<()> {
+        let ghosts = self.waits.ghosts(line.name(), through, GHOSTS);
+        for (player, ticket) in ghosts.iter().zip(line.tickets_of(&ghosts).await?) {
+            if let Some(TicketText::Good(ticket)) = ticket
+                && ticket.holder == *holder
+                && self.waits.get(line.name(), player).is_none()
+            {
+                tracing::debug!(line = %line.name(), %player, "gave up a place without a player");
+                line.away(holder, player, &ticket.session).await?;
+            }
+        }
+        Ok(())
     }
 
     /// After a new lease: every ticket names the old epoch, or went to away, or is lost with the store's data.
@@ -124,7 +166,7 @@ impl Proxy {
         all.iter().for_each(|slot| slot.make_stale());
         // The foremost first; each says which place it had.
         stream::iter(all)
-            .map(|slot| async move { self.decide(&slot, false).await })
+            .map(|slot| async move { self.decide(&slot, Cause::Other).await })
             .buffered(CONCURRENT)
             .for_each(async |()| ())
             .await;

@@ -67,7 +67,7 @@ fn r_11_a_place_goes_back_once_and_only_from_held() {
     assert_eq!(ledger.deliver(&id).map(|(place, _)| place), Some(7));
     assert!(ledger.deliver(&id).is_none());
     assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
-    assert_eq!(ledger.past(&player()), [Past { id, ended: true }]);
+    assert_eq!(ledger.past(&player()), [Past { id, end: PastEnd::Known }]);
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn r_11_what_a_shutdown_gives_up_ends_when_the_store_has_its_release() {
     let mut ledger = held("t1");
     assert_eq!(ledger.give_up().len(), 1);
     assert_eq!(ledger.begin_redeem(&player(), 10), Redeem::Past);
-    assert_eq!(ledger.past(&player()), [Past { id: id.clone(), ended: false }]);
+    assert_eq!(ledger.past(&player()), [Past { id: id.clone(), end: PastEnd::GivenUp }]);
     ledger.released(&id);
-    assert_eq!(ledger.past(&player()), [Past { id, ended: true }]);
+    assert_eq!(ledger.past(&player()), [Past { id, end: PastEnd::Known }]);
 }
 
 #[test]
@@ -116,6 +116,8 @@ fn tok_7_held_places_come_home_at_expiry_and_after_a_rejoin() {
     assert!(ledger.expire(99).is_empty());
     assert_eq!(ledger.expire(100).len(), 1);
     assert_eq!(ledger.begin_redeem(&player(), 99), Redeem::Past);
+    let id = TokenId::new("t1").expect("valid");
+    assert_eq!(ledger.past(&player()), [Past { id, end: PastEnd::TimedOut }], "the store may have another time");
     ledger.forget(100);
     assert_eq!(ledger.begin_redeem(&player(), 101), Redeem::Nothing);
 
@@ -152,4 +154,36 @@ fn r_11_what_is_never_answered_is_given_up_once_when_its_time_is_over() {
     assert_eq!((ledger.abandon(99).len(), ledger.places()), (0, 1), "its time is not over");
     assert_eq!((ledger.abandon(100), ledger.places()), (vec![(id.clone(), 7)], 0));
     assert_eq!((ledger.abandon(100).len(), ledger.deliver(&id).is_none()), (0, true), "neither twice nor handed over");
+}
+
+// The player was told that nobody had claimed the token, by a repeat that overtook the first try.
+#[test]
+fn r_1_a_try_that_comes_late_has_its_effect_under_the_operation_of_the_next_join() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = held("t1");
+    let first = ledger.begin_redeem(&player(), 10);
+    ledger.hold_again(&id);
+    assert_eq!(ledger.begin_redeem(&player(), 20), first, "its own success would be a replay");
+}
+
+#[test]
+fn r_11_an_issue_that_is_not_settled_is_known_of_its_player() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = Ledger::default();
+    assert!(!ledger.is_issuing(&player()));
+    ledger.issuing(&order("t1"), Epoch(1), 7, 100);
+    ledger.unknown(&id);
+    assert!(ledger.is_issuing(&player()));
+    ledger.issued(&token("t1", 100));
+    assert!(!ledger.is_issuing(&player()));
+}
+
+#[test]
+fn tok_7_an_event_that_comes_while_a_join_is_decided_is_not_forgotten() {
+    let id = TokenId::new("t1").expect("valid");
+    let mut ledger = held("t1");
+    let _ = ledger.begin_redeem(&player(), 10);
+    assert!(!ledger.hint(&id), "the join decides first");
+    assert!(ledger.hold_again(&id), "now its row is looked at");
+    assert!(ledger.hint(&id));
 }
