@@ -77,7 +77,8 @@ impl Code {
     pub fn calls(&self) -> Vec<Call> {
         let starts = (0..self.tokens.len()).filter(|at| {
             let behind = |offset: usize| self.tokens.get(at + offset);
-            behind(0).is_some_and(|t| t.is_word("redis")) && behind(2).is_some_and(|t| t.is_word("call") || t.is_word("pcall"))
+            behind(0).is_some_and(|t| t.is_word("redis"))
+                && behind(2).is_some_and(|t| t.is_word("call") || t.is_word("pcall"))
         });
         starts
             .map(|at| {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use crate::agent::background::jitter;
@@ -245,7 +246,8 @@ impl Desk {
             self.enter_one_again(room, me, foremost).await?;
         }
         let calls = stream::iter(pending.map(|pending| self.enter_one_again(room, me, pending)));
-        calls.buffered(AGAIN_AT_ONCE).try_collect::<()>().await
+        // Under tokio's budget those that have used it up are woken the other way round, and sent so.
+        unconstrained(calls.buffered(AGAIN_AT_ONCE).try_collect::<()>()).await
     }
 
     async fn enter_one_again(&self, room: &Room, me: &Claimant, pending: Pending) -> Result<()> {

@@ -275,9 +275,8 @@ impl Visits {
     /// True where the store may have lost the place of this session with the last of its data: the connection has broken
     /// since the place was last known to be there.
     pub fn may_be_lost(&mut self, key: &Key, session: &SessionId, breaks: u64) -> bool {
-        self.of_session(key, session).is_some_and(
-            |record| matches!(&record.stage, Stage::Waiting(waiter) if waiter.breaks != breaks),
-        )
+        self.of_session(key, session)
+            .is_some_and(|record| matches!(&record.stage, Stage::Waiting(waiter) if waiter.breaks != breaks))
     }
 
     /// True while this session waits.
