@@ -8,6 +8,8 @@ mod support;
 mod admission;
 #[path = "lines/entering.rs"]
 mod entering;
+#[path = "lines/estimates.rs"]
+mod estimates;
 #[path = "lines/leaving.rs"]
 mod leaving;
 #[path = "lines/outages.rs"]

@@ -95,7 +95,8 @@ for i = 1, count do
     verdict = ARGV[base + 4], holder = tonumber(ARGV[base + 5]) or 0, server = tonumber(ARGV[base + 6]) or 0,
     link = tonumber(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
     pass = KEYS[9 + 2 * holders + 3 * targets + i] }
-  local row = redis.call('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
+  -- A key of another type is no pass, and must not hold up those behind: the admission writes it anew.
+  local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
   words[i] = 'KEPT'
   if row[1] == candidate.op and row[2] then
     words[i] = 'ADMITTED:' .. row[2] .. ':' .. (row[3] or '0')
@@ -150,7 +151,7 @@ for i = 1, holders do
   proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
 end
 
-local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes')
+local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full')
 local rate = fixed
 if fixed == 0 then
   rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
@@ -164,6 +165,16 @@ elseif now_us > refilled_at then
   bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
 end
 bucket = math.min(bucket, most)
+-- The pace is measured anew where nobody asked for long: there was no store, no admitter, or a kill switch was on. Where
+-- places were short then, nobody had to ask.
+local looked_at, full_at = tonumber(state[2] or '') or now_us, tonumber(state[7] or '')
+if not (full_at and full_at >= 0 and full_at <= now + 1000) then
+  full_at = 0
+end
+local anew = looked_at > now_us + 1000000 or now_us - looked_at > 4000000 and looked_at > full_at * 1000 + 999
+if anew then
+  state[5] = ''
+end
 
 local waiting = redis.call('ZCARD', line)
 redis.call('ZCARD', away)
@@ -253,7 +264,7 @@ while true do
   if candidate.ticket == '' or candidate.verdict == 'forged' then
     candidate.word = 'EVICTED'
   elseif candidate.verdict ~= 'ok' or not proxy then
-    reason = 'BLOCKED'
+    reason, full_at = 'BLOCKED', now
     break
   elseif not proxy.alive then
     candidate.word = 'AWAY'
@@ -264,7 +275,7 @@ while true do
     reason = 'GATE'
     break
   elseif not (server or link) or (server and server.places < 1) or (link and link.places < 1) then
-    reason = 'FULL'
+    reason, full_at = 'FULL', server or link and full_at or now
     break
   else
     candidate.word = 'ADMITTED'
@@ -309,7 +320,11 @@ if #recent == 0 then
   recent[1] = slot .. ':' .. string.format('%.0f', admitted)
 end
 
-redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at))
+redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at),
+  'full', string.format('%.0f', full_at))
+if anew then
+  redis.call('HSET', gate, 'busy', now_text, 'recent', '')
+end
 if admitted > 0 then
   for i = 1, #weights do
     ahead[i] = string.format('%.0f', ahead[i])

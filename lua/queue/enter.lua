@@ -28,8 +28,8 @@
 --      for none): the place is that one again
 -- Answers ADMITTED <serial> <seq>  the player is in, with the pass that was offered
 --         PASS <serial> <server> <link> <expires_at> <op> <v> <sig> <seq> <lane>  a live pass stands: this one
---         WAITING <seq> <lane> <rank> <rate> <busy> <recent> <lanes> <length>...  waits; rank inside the lane from 0, then
---                         what position and estimate are made of, with a length for each lane
+--         WAITING <seq> <lane> <rank> <rate> <busy> <full> <recent> <lanes> <length>...  waits; rank inside the lane from
+--                         0, then what position and estimate are made of, with a length for each lane; rate 0: paused
 --         FULL            the line holds maxWaiting tickets
 --         LANE <lane>     the player's place is in that lane: sign it and ask again
 --         CONTROL         other control entries stand than those passed: read, verify, repeat
@@ -105,7 +105,8 @@ local function outlive(key)
   end
 end
 
-local standing = redis.call('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
+-- A key of another type is no pass.
+local standing = redis.pcall('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
   'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op')
 local unspent = standing[1] and not standing[10] and now < (tonumber(standing[4] or '') or 0)
 local live = unspent and not standing[12] and (not standing[11] or standing[13] == session)
@@ -157,7 +158,8 @@ if seq and place_lane and tonumber(place_lane) ~= lane then
 end
 seq = tonumber(seq or '')
 
-local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'seq', 'serial', 'paused', 'busy', 'recent', 'lanes')
+local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'seq', 'serial', 'paused', 'busy', 'recent', 'lanes',
+  'full')
 local rate = fixed
 if fixed == 0 then
   rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
@@ -238,8 +240,8 @@ local busy, recent = state[6] or now_text, state[7] or ''
 if waiting == 0 then
   busy, recent = now_text, ''
 end
-local answer = { 'WAITING', seq_text, lane_text, string.format('%.0f', rank), string.format('%.0f', rate), busy, recent,
-  state[8] or '' }
+local answer = { 'WAITING', seq_text, lane_text, string.format('%.0f', rank),
+  state[5] == '1' and '0' or string.format('%.0f', rate), busy, state[9] or '0', recent, state[8] or '' }
 for i = 0, #weights - 1 do
   answer[#answer + 1] = string.format('%.0f', lengths[i])
 end

@@ -23,6 +23,10 @@ if paused == '1' then
   redis.call('PUBLISH', ARGV[3], 'paused ' .. name)
   return { 'PAUSED', now_text }
 end
+if redis.call('HGET', gate, 'paused') == '1' then
+  -- The time of the pause says nothing of the pace.
+  redis.call('HSET', gate, 'busy', now_text, 'recent', '')
+end
 redis.call('HDEL', gate, 'paused', 'paused_at')
 redis.call('PUBLISH', ARGV[3], 'resumed ' .. name)
 return { 'RESUMED', now_text }

@@ -7,11 +7,12 @@
 --      5 nodes:<role>            zset, the roster that the gate counts
 -- ARGV 1 player (empty: of the line only), 2 lane weights (1 to 16 whole numbers, blanks between), 3 fixed rate a second
 --      (0: by backends), 4 rate a second for each live backend
--- Answers WAITING <seq> <lane> <rank> <rate> <busy> <recent> <lanes> <length>...  rank inside the lane from 0, then what
---                            position and estimate are made of, with a length for each lane
+-- Answers WAITING <seq> <lane> <rank> <rate> <busy> <full> <recent> <lanes> <length>...  rank inside the lane from 0, then
+--                            what position and estimate are made of, with a length for each lane; rate 0: paused
 --         AWAY <left ms>     the place is kept for that long
 --         NONE               no ticket
---         LINE <waiting> <away> <rate> <busy> <recent> <lanes> <paused> <bucket> <admitted serial> <length>...  of the line
+--         LINE <waiting> <away> <rate> <busy> <full> <recent> <lanes> <paused> <bucket> <admitted serial> <length>...  of
+--                            the line; rate also where it is paused
 -- Events  none
 -- Bound   one player, 16 lanes.
 -- Repeat  a look changes nothing, so a repeat is another look.
@@ -37,14 +38,14 @@ local rate = fixed
 if fixed == 0 then
   rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
 end
-local state = redis.call('HMGET', gate, 'busy', 'recent', 'lanes', 'paused', 'bucket', 'serial')
+local state = redis.call('HMGET', gate, 'busy', 'recent', 'lanes', 'paused', 'bucket', 'serial', 'full')
 local waiting = redis.call('ZCARD', line)
 local answer
 local score = player ~= '' and redis.call('ZSCORE', line, player)
 if player == '' then
   answer = { 'LINE', string.format('%.0f', waiting), string.format('%.0f', redis.call('ZCARD', away)),
-    string.format('%.0f', rate), state[1] or '0', state[2] or '', state[3] or '', state[4] or '0', state[5] or '0',
-    state[6] or '0' }
+    string.format('%.0f', rate), state[1] or '0', state[7] or '0', state[2] or '', state[3] or '', state[4] or '0',
+    state[5] or '0', state[6] or '0' }
 elseif score then
   local seq, lane = string.match(redis.call('HGET', tickets, player) or '', '^(%d+) (%d+) ')
   score = tonumber(score)
@@ -52,8 +53,9 @@ elseif score then
   local index = math.min(at, #weights - 1)
   local lower, upper = string.format('%.0f', index * lane_size), '(' .. string.format('%.0f', score)
   answer = { 'WAITING', seq or string.format('%.0f', score - at * lane_size), lane or string.format('%.0f', at),
-    string.format('%.0f', redis.call('ZCOUNT', line, lower, upper)), string.format('%.0f', rate), state[1] or '0',
-    state[2] or '', state[3] or '' }
+    string.format('%.0f', redis.call('ZCOUNT', line, lower, upper)),
+    state[4] == '1' and '0' or string.format('%.0f', rate), state[1] or '0', state[7] or '0', state[2] or '',
+    state[3] or '' }
 else
   local goes_at = redis.call('ZSCORE', away, player)
   if not goes_at then

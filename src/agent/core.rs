@@ -220,8 +220,8 @@ impl Core {
 
     /// True where the store has this node's row of `epoch`; a store that lost its data has not. One field is read.
     pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
-        let rows = self.store.fields(&[self.store.keys().node(&self.identity.id)], &["epoch"]).await?;
-        Ok(rows.first().and_then(|row| row.number("epoch")) == Some(epoch.0))
+        let row = self.store.row(self.store.keys().node(&self.identity.id)).await?;
+        Ok(row.number("epoch") == Some(epoch.0))
     }
 
     pub fn set_status(&self, status: AgentStatus) {

@@ -6,16 +6,25 @@ use super::options::LineOptions;
 const SLOT_MS: u64 = 2_000;
 /// Shorter than this nothing is measured yet, in ms.
 const MEASURED_MIN_MS: u64 = 1_000;
+/// How long after a round without a free place the places count as what holds the line up, in ms: heartbeats bring new ones
+/// more often.
+const SHORT_MS: u64 = 4_000;
+/// Over how many slots the pace is measured that the gate allows.
+const LATEST_SLOTS: u64 = 4;
+/// How long what the gate allows counts against what is measured, less and less, in ms.
+const GATE_TRUSTED_MS: u64 = 16_000;
 /// One admission of a lane of weight one, in virtual time.
 const STRIDE: u64 = 720_720;
 
 /// What scripts say of a line beside the player's own place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LineState {
-    /// What the gate allows now, per second.
+    /// What the gate allows now, per second; 0 where nobody is admitted, also by an operator's word.
     pub rate: u64,
-    /// Since when somebody has been waiting without a break, in store ms.
+    /// Since when somebody has been waiting without a break, and somebody was there to admit, in store ms.
     pub busy_since_ms: u64,
+    /// When a round last found no free place, in store ms; 0 for never.
+    pub full_at_ms: u64,
     /// Admissions while others waited, by slots of 2 s, the latest first.
     pub recent: Vec<(u64, u64)>,
     /// How far each lane is ahead of the others in virtual time.
@@ -25,9 +34,9 @@ pub struct LineState {
 }
 
 impl LineState {
-    /// Reads the texts of a script: rate, busy, recent, lanes, then a length for each lane.
+    /// Reads the texts of a script: rate, busy, full, recent, lanes, then a length for each lane.
     pub(super) fn read(values: &[String]) -> Option<Self> {
-        let [rate, busy, recent, lanes, lengths @ ..] = values else { return None };
+        let [rate, busy, full, recent, lanes, lengths @ ..] = values else { return None };
         let pair = |entry: &str| {
             let (slot, count) = entry.split_once(':')?;
             Some((slot.parse().ok()?, count.parse().ok()?))
@@ -35,6 +44,7 @@ impl LineState {
         Some(Self {
             rate: rate.parse().ok()?,
             busy_since_ms: busy.parse().unwrap_or(0),
+            full_at_ms: full.parse().unwrap_or(0),
             recent: recent.split(' ').filter_map(pair).collect(),
             ahead: lanes.split(' ').filter_map(|text| text.parse().ok()).collect(),
             lengths: lengths.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?,
@@ -81,27 +91,47 @@ impl LineState {
         order
     }
 
-    /// Admissions per second: what was measured since people wait, else what the gate allows. The oldest slot is left out
-    /// where there are others: nobody knows when in it the first one was admitted.
-    pub fn admitted_per_second(&self, now_ms: u64) -> f64 {
-        let nominal = whole(self.rate);
+    /// Admissions per second that may be expected: none through a shut gate; where places are short, what was measured since
+    /// people wait; else what the gate allows, which gives way to what the last seconds measured. While thousands enter at
+    /// once they keep the store and the proxies from admitting as fast as they will in a moment.
+    pub fn pace(&self, now_ms: u64) -> f64 {
+        let gate = whole(self.rate);
+        if self.rate == 0 {
+            return gate;
+        }
+        let places_since = if self.full_at_ms == 0 { 0 } else { self.full_at_ms.saturating_add(SHORT_MS) };
+        if now_ms < places_since || (self.recent.is_empty() && self.full_at_ms >= self.busy_since_ms.max(1)) {
+            return self.measured(now_ms).unwrap_or(0.0);
+        }
+        let age = now_ms.saturating_sub(self.busy_since_ms.max(places_since));
+        if age < MEASURED_MIN_MS {
+            return gate;
+        }
+        let first = (now_ms / SLOT_MS).saturating_sub(LATEST_SLOTS - 1);
+        let span = now_ms.saturating_sub(self.busy_since_ms.max(first.saturating_mul(SLOT_MS)));
+        let admitted: u64 = self.recent.iter().filter(|(slot, _)| *slot >= first).map(|(_, count)| count).sum();
+        let latest = whole(admitted) * 1_000.0 / whole(span.max(MEASURED_MIN_MS));
+        let trust = whole(GATE_TRUSTED_MS.saturating_sub(age)) / whole(GATE_TRUSTED_MS);
+        gate * trust + latest * (1.0 - trust)
+    }
+
+    /// Admissions per second as they were measured since people wait; none where nobody was admitted. The oldest slot is
+    /// left out where there are others: nobody knows when in it the first one was admitted.
+    pub fn measured(&self, now_ms: u64) -> Option<f64> {
         let measured = match self.recent.split_last() {
             Some((_, others)) if !others.is_empty() => others,
             _ => self.recent.as_slice(),
         };
-        let Some((oldest, _)) = measured.last() else { return nominal };
+        let (oldest, _) = measured.last()?;
         let since = self.busy_since_ms.max(oldest.saturating_mul(SLOT_MS));
-        let span = now_ms.saturating_sub(since);
-        if span < MEASURED_MIN_MS {
-            return nominal;
-        }
+        let span = now_ms.saturating_sub(since).max(MEASURED_MIN_MS);
         let admitted: u64 = measured.iter().map(|(_, count)| count).sum();
-        whole(admitted) * 1_000.0 / whole(span)
+        Some(whole(admitted) * 1_000.0 / whole(span))
     }
 
     /// How long the one behind `ahead` others waits, in ms; `None` where nobody is admitted now.
     pub fn wait_ms(&self, ahead: u64, now_ms: u64) -> Option<u64> {
-        let rate = self.admitted_per_second(now_ms);
+        let rate = self.pace(now_ms);
         if rate <= 0.0 {
             return None;
         }
@@ -146,13 +176,34 @@ mod tests {
         }
     }
 
+    // QUE-8: whoever is told five times the wait goes away, and whoever is told ten seconds before a full fleet waits for
+    // nothing.
     #[test]
     fn que_8_the_wait_follows_what_is_admitted_and_not_what_the_gate_would_allow() {
         let mut state = LineState { rate: 500, busy_since_ms: 100_000, ..LineState::default() };
         assert_eq!(state.wait_ms(999, 100_100), Some(2_000), "nothing measured yet");
-        state.recent = vec![(52, 0), (51, 200), (50, 3)];
+        (state.recent, state.full_at_ms) = (vec![(52, 0), (51, 200), (50, 3)], 103_000);
         let wait = state.wait_ms(999, 104_000).expect("moving");
-        assert!((9_900..=10_100).contains(&wait), "100 a second: {wait}");
+        assert!((9_900..=10_100).contains(&wait), "places come at 100 a second: {wait}");
         assert_eq!(LineState::default().wait_ms(0, 1), None, "a closed gate has no end");
+        state.recent.clear();
+        assert_eq!(state.wait_ms(999, 104_000), None, "no place has come since somebody waits");
+        assert_eq!(state.wait_ms(999, 900_000), None, "nor will one, as far as is known");
+        state.busy_since_ms = 899_900;
+        assert_eq!(state.wait_ms(999, 900_000), Some(2_000), "that was another day");
+    }
+
+    #[test]
+    fn que_8_a_slow_start_is_not_taken_for_the_pace_and_a_slow_gate_is_found_out() {
+        let mut state = LineState { rate: 500, busy_since_ms: 100_000, ..LineState::default() };
+        state.recent = vec![(51, 200), (50, 100)];
+        let wait = state.wait_ms(999, 104_000).expect("moving");
+        assert!((2_000..=2_400).contains(&wait), "75 a second is how it began: {wait}");
+        state.recent = vec![(57, 1_000), (56, 1_000), (55, 1_000), (54, 900), (51, 200), (50, 100)];
+        let wait = state.wait_ms(999, 116_000).expect("moving");
+        assert!((2_000..=2_100).contains(&wait), "the beginning is forgotten: {wait}");
+        state.recent = vec![(57, 200), (56, 200), (55, 200), (54, 200), (53, 200)];
+        let wait = state.wait_ms(999, 116_000).expect("moving");
+        assert!((9_900..=13_400).contains(&wait), "100 a second, whatever the gate would allow: {wait}");
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::ids::{LineName, Player};
-use crate::store::{Invocation, Key, Row, scripts};
+use crate::store::{Answer, Invocation, Key, Row, scripts};
 
 use super::estimate::LineState;
 use super::line::Line;
@@ -106,24 +106,21 @@ impl Line {
     /// The line as a whole. Runs `queue/position`, which only reads.
     pub async fn view(&self) -> Result<LineView> {
         let answer = self.store.run(&self.position_call("")).await?;
-        let values = answer.values();
-        let lengths = values.get(9..).unwrap_or_default();
-        let texts: Vec<String> = values.get(2..6).into_iter().flatten().chain(lengths).cloned().collect();
-        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
+        let state = line_state(&answer)?;
         let now = self.store.clock().now_ms();
         let waiting = answer.number(0)?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
-        let admitted_per_1000_s = (state.admitted_per_second(now) * 1_000.0) as u64;
+        let admitted_per_1000_s = (state.measured(now).unwrap_or(0.0) * 1_000.0) as u64;
         Ok(LineView {
             line: self.options.name.clone(),
             waiting,
             away: answer.number(1)?,
             lanes: state.lengths.clone(),
-            paused: answer.text(6)? == "1",
-            rate: state.rate,
+            paused: answer.text(7)? == "1",
+            rate: answer.number(2)?,
             admitted_per_1000_s,
-            open: answer.number(7)? / 1_000_000,
-            serial: answer.number(8)?,
+            open: answer.number(8)? / 1_000_000,
+            serial: answer.number(9)?,
             estimate_ms: state.wait_ms(waiting.saturating_sub(1), now),
         })
     }
@@ -137,9 +134,7 @@ impl Line {
     /// [`positions`](Self::positions) with what estimates are made of. Runs `queue/position`, which only reads.
     pub async fn standing(&self, most: u64) -> Result<Standing> {
         let answer = self.store.run(&self.position_call("")).await?;
-        let lengths = answer.values().get(9..).unwrap_or_default();
-        let texts: Vec<String> = answer.values().get(2..6).into_iter().flatten().chain(lengths).cloned().collect();
-        let state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
+        let state = line_state(&answer)?;
         let most = most.min(POSITIONS_MAX);
         let lanes = u64::try_from(self.options.lanes.len()).unwrap_or(1);
         let mut heads = Vec::new();
@@ -249,4 +244,16 @@ impl Line {
             .arg(keys.line_events());
         self.store.run(&call).await.map(drop)
     }
+}
+
+/// The state in `LINE waiting away rate busy full recent lanes paused bucket serial lengths…`.
+fn line_state(answer: &Answer) -> Result<LineState> {
+    let values = answer.values();
+    let lengths = values.get(10..).unwrap_or_default();
+    let texts: Vec<String> = values.get(2..7).into_iter().flatten().chain(lengths).cloned().collect();
+    let mut state = LineState::read(&texts).ok_or_else(|| answer.unexpected())?;
+    if answer.text(7)? == "1" {
+        state.rate = 0;
+    }
+    Ok(state)
 }

@@ -290,11 +290,15 @@ impl Store {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                self.shared().failed(&carrier, sent_ms, &error);
+                if self.shared().failed(&carrier, sent_ms, &error) {
+                    self.link().replaced();
+                }
                 Err(Sent::Redis(error))
             }
             Err(_) => {
-                self.shared().late(&carrier, sent_ms);
+                if self.shared().late(&carrier, sent_ms) {
+                    self.link().replaced();
+                }
                 Err(Sent::Late)
             }
         }

@@ -208,6 +208,12 @@ impl Store {
         &self.inner.options
     }
 
+    /// How often the shared connection has broken. As long as this stays the same, one server has been heard all the time,
+    /// and it knows what it has acknowledged; after that it may have lost the last of it.
+    pub(crate) fn breaks(&self) -> u64 {
+        self.inner.link.breaks()
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.inner.client
     }

@@ -1,5 +1,5 @@
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::RedisResult;
 
@@ -7,6 +7,7 @@ use redis::RedisResult;
 #[derive(Debug, Default)]
 pub(super) struct Link {
     broken: AtomicBool,
+    breaks: AtomicU64,
 }
 
 impl Link {
@@ -21,9 +22,20 @@ impl Link {
 
     /// It broke, with or without a command under way.
     pub(super) fn lost(&self, why: &dyn Display) {
+        self.replaced();
         if !self.broken.swap(true, Ordering::Relaxed) {
             tracing::info!(%why, "the connection to the store is broken");
         }
+    }
+
+    /// What is heard from now on may come from another server, or from one that has started anew.
+    pub(super) fn replaced(&self) {
+        self.breaks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was so; one break may count several times.
+    pub(super) fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Relaxed)
     }
 
     fn heard(&self) {

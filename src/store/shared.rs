@@ -68,18 +68,20 @@ impl Shared {
         self.present.load_full()
     }
 
-    /// A command failed with the client's error.
-    pub fn failed(&self, carrier: &Arc<Carrier>, sent_ms: u64, error: &RedisError) {
+    /// A command failed with the client's error. True where its connection was given up for it.
+    pub fn failed(&self, carrier: &Arc<Carrier>, sent_ms: u64, error: &RedisError) -> bool {
         if error.is_timeout() {
-            self.late(carrier, sent_ms);
-        } else if error.is_io_error() {
+            return self.late(carrier, sent_ms);
+        }
+        if error.is_io_error() {
             carrier.broke();
         }
+        false
     }
 
     /// A command that was sent at `sent_ms` on [`boot_ms`]'s clock got no answer in time. A whole command timeout without
-    /// any answer on the carrier means that it is silent: later commands go through a new one.
-    pub fn late(&self, silent: &Arc<Carrier>, sent_ms: u64) {
+    /// any answer on the carrier means that it is silent: later commands go through a new one. True where that is so now.
+    pub fn late(&self, silent: &Arc<Carrier>, sent_ms: u64) -> bool {
         let now = boot_ms();
         let (began, heard) = (silent.began_ms.load(Ordering::Acquire), silent.heard_ms.load(Ordering::Acquire));
         let over = |since: u64, limit: Duration| u128::from(now.saturating_sub(since)) * 10 >= limit.as_millis() * 9;
@@ -88,17 +90,22 @@ impl Shared {
             heard => heard <= sent_ms && over(sent_ms, self.command_timeout),
         };
         if !is_silent || !Arc::ptr_eq(&self.carrier(), silent) {
-            return;
+            return false;
         }
         match carrier(&self.client, &self.config) {
             Ok(fresh) => {
                 let was = self.present.compare_and_swap(silent, Arc::new(fresh));
-                if Arc::ptr_eq(&was, silent) {
+                let is_given_up = Arc::ptr_eq(&was, silent);
+                if is_given_up {
                     metrics::counter!("maitred_store_connections_given_up_total").increment(1);
                     tracing::info!("the connection to the store has gone silent; a new one is made");
                 }
+                is_given_up
             }
-            Err(error) => tracing::warn!(%error, "could not make a new connection"),
+            Err(error) => {
+                tracing::warn!(%error, "could not make a new connection");
+                false
+            }
         }
     }
 }

@@ -60,6 +60,72 @@ async fn r_23_after_a_wiped_store_everybody_has_a_place_again_the_foremost_first
     drop(server);
 }
 
+// many enter again at the same time, and none before somebody who stood further in front.
+#[tokio::test]
+async fn r_23_the_order_of_hundreds_outlives_the_stores_data() {
+    let world = World::new();
+    let proxy = world.proxy("p1").await;
+    let names: Vec<String> = (0..400).map(|number| format!("player-{number}")).collect();
+    let mut visits = Vec::new();
+    for name in &names {
+        visits.push(waits(&proxy, name).await);
+    }
+    let mut conn = world.conn().await;
+    // The scripts too: whoever meets that first is asked twice.
+    let _: () =
+        redis::pipe().cmd("FLUSHALL").cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.expect("FLUSHALL");
+    world.has_waiting(400).await;
+    let order = world.seen().await.positions(400).await.expect("the store");
+    let order: Vec<String> = order.iter().map(ToString::to_string).collect();
+    let first = order.iter().zip(&names).position(|(a, b)| a != b);
+    assert_eq!(first, None, "{:?}", first.map(|at| (&order[at..], order.len())));
+}
+
+// a store that starts again without its last second, or a replica that lacked it, does not know who entered then.
+// They must not hear that their place is gone.
+#[tokio::test]
+async fn r_23_who_entered_in_the_last_second_that_a_store_lost_has_a_place_again() {
+    let world = World::new();
+    let wire = FaultProxy::start(&world.store);
+    let proxy = world.proxy_at("p1", &wire.url()).await;
+    let mut bob = waits(&proxy, "bob").await;
+    let mut alice = waits(&proxy, "alice").await;
+    let epoch = proxy.agent().lease().epoch();
+    wire.refuse(true);
+    wire.cut_all();
+    let mut conn = world.conn().await;
+    let via = key(&format!("via:login:p1:{epoch}"));
+    let _: () = conn.hdel(key("tickets:login"), "alice").await.expect("HDEL");
+    let _: () = conn.zrem(key("line:login"), "alice").await.expect("ZREM");
+    let _: () = conn.srem(via, "alice").await.expect("SREM");
+    wire.refuse(false);
+    wire.pass();
+    world.has_waiting(2).await;
+    assert_eq!(proxy.agent().lease().epoch(), epoch, "the same membership");
+    let _server = world.server("b1", 10).await;
+    let serials = [admitted(&mut bob).await, admitted(&mut alice).await].map(|one| one.admission.pass.serial);
+    assert!(serials.is_sorted(), "she enters again, behind those who did not lose the place");
+}
+
+// a key of another type under the name of one player's pass is that player's matter at most.
+#[tokio::test]
+async fn r_6_a_pass_key_of_another_type_holds_up_nobody() {
+    let world = World::new();
+    let server = world.server("b1", 10).await;
+    server.accepts(false);
+    let proxy = world.proxy("p1").await;
+    sees_accepting(&proxy, &server, false).await;
+    let mut alice = waits(&proxy, "alice").await;
+    let mut conn = world.conn().await;
+    for name in ["pass:login:alice", "pass:login:bob"] {
+        let _: () = conn.rpush(key(name), "x").await.expect("RPUSH");
+    }
+    let mut bob = waits(&proxy, "bob").await;
+    server.accepts(true);
+    let serials = [admitted(&mut alice).await, admitted(&mut bob).await].map(|one| one.admission.pass.serial);
+    assert!(serials.is_sorted(), "{serials:?}");
+}
+
 // a report of failure whose reply was lost has happened; asked again it must not count twice, nor be late.
 #[tokio::test]
 async fn r_21_a_failure_whose_reply_was_lost_is_reported_once() {

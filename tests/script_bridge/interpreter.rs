@@ -99,7 +99,10 @@ fn evaluate(
     globals.raw_set("KEYS", lua.create_sequence_from(keys.iter().map(String::as_str))?)?;
     globals.raw_set("ARGV", lua.create_sequence_from(args.iter().map(String::as_str))?)?;
     let redis = lua.create_table()?;
-    redis.raw_set("call", call_function(&lua, keys.to_vec(), Rc::clone(server), Rc::clone(calls))?)?;
+    for (name, is_protected) in [("call", false), ("pcall", true)] {
+        let call = call_function(&lua, keys.to_vec(), Rc::clone(server), Rc::clone(calls), is_protected)?;
+        redis.raw_set(name, call)?;
+    }
     for (name, field) in [("error_reply", "err"), ("status_reply", "ok")] {
         let reply = lua.create_function(move |lua, text: String| lua.create_table_from([(field, text)]))?;
         redis.raw_set(name, reply)?;
@@ -120,7 +123,14 @@ fn evaluate(
     Reply::from_lua(&lua.load(source).set_name("=script").eval::<Value>()?)
 }
 
-fn call_function(lua: &Lua, keys: Vec<String>, server: Server, calls: Rc<RefCell<Vec<Call>>>) -> Result<Function> {
+/// `redis.call`, or `redis.pcall`: there what the server refuses is a table with `err`.
+fn call_function(
+    lua: &Lua,
+    keys: Vec<String>,
+    server: Server,
+    calls: Rc<RefCell<Vec<Call>>>,
+    is_protected: bool,
+) -> Result<Function> {
     lua.create_function(move |lua, values: MultiValue| {
         let command: Vec<Vec<u8>> = values.iter().map(argument).collect::<Result<_>>()?;
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
@@ -143,7 +153,10 @@ fn call_function(lua: &Lua, keys: Vec<String>, server: Server, calls: Rc<RefCell
         }
         let call = Call { command: name, effect, args: args.iter().map(text).collect() };
         calls.borrow_mut().push(call);
-        server(&command).to_lua(lua)
+        match server(&command) {
+            Reply::Error(text) if is_protected => Ok(Value::Table(lua.create_table_from([("err", text)])?)),
+            reply => reply.to_lua(lua),
+        }
     })
 }
 

@@ -97,15 +97,15 @@ fn sto_4_queue_peek_position_and_pause() {
     let order: Vec<&str> = peeked[3..].chunks(3).map(|head| head[1].as_str()).collect();
     assert_eq!(order, ["a", "x", "b", "c", "y"], "two of the first lane for one of the second");
     let y = position("y").run(&mut twin);
-    assert_eq!((y[0].as_str(), y[2].as_str(), y[3].as_str(), &y[8..]), ("WAITING", "1", "1", &texts(["3", "2"])[..]));
+    assert_eq!((y[0].as_str(), y[2].as_str(), y[3].as_str(), &y[9..]), ("WAITING", "1", "1", &texts(["3", "2"])[..]));
     Guest::new("a", now).leave("30000", "").run(&mut twin);
     assert_eq!(position("a").run(&mut twin)[0], "AWAY");
     let line = position("").run(&mut twin);
-    assert_eq!((line[..4].to_vec(), &line[10..]), (texts(["LINE", "4", "1", "100"]), &texts(["2", "2"])[..]));
+    assert_eq!((line[..4].to_vec(), &line[11..]), (texts(["LINE", "4", "1", "100"]), &texts(["2", "2"])[..]));
     twin.covered(&scripts::QUEUE_PEEK);
     twin.covered(&scripts::QUEUE_POSITION);
     assert_eq!(pause("1").run(&mut twin)[0], "PAUSED");
-    assert_eq!(position("").run(&mut twin)[7], "1");
+    assert_eq!(position("").run(&mut twin)[8], "1");
     assert_eq!(pause("0").run(&mut twin)[0], "RESUMED");
     twin.covered(&scripts::QUEUE_PAUSE);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::lexer::{Token, tokens};
 
-/// One `redis.call`.
+/// One `redis.call` or `redis.pcall`.
 #[derive(Debug)]
 pub struct Call {
     /// The command, empty where it is no plain text.
@@ -73,11 +73,12 @@ impl Code {
             .collect()
     }
 
-    /// Every `redis.call`.
+    /// Every `redis.call` and `redis.pcall`.
     pub fn calls(&self) -> Vec<Call> {
         let starts = (0..self.tokens.len()).filter(|at| {
             let behind = |offset: usize| self.tokens.get(at + offset);
-            behind(0).is_some_and(|t| t.is_word("redis")) && behind(2).is_some_and(|t| t.is_word("call"))
+            behind(0).is_some_and(|t| t.is_word("redis"))
+                && behind(2).is_some_and(|t| t.is_word("call") || t.is_word("pcall"))
         });
         starts
             .map(|at| {

@@ -88,6 +88,7 @@ impl Desk {
             begun: false,
         };
         let offer = room.offer(&self.core.directory.recent_snapshot());
+        let breaks = self.core.store.breaks();
         let entered = room
             .line
             .enter(&holder, &entry.player, entry.lane, &session, &entry.attributes, offer.as_ref())
@@ -100,7 +101,7 @@ impl Desk {
                 self.admitted(&session, &admitted);
                 Entering::Admitted(Box::new(admitted))
             }
-            Entered::Waiting(waiting) => Entering::Waiting(self.waits(&room, &key, &waiting).await),
+            Entered::Waiting(waiting) => Entering::Waiting(self.waits(&room, &key, &waiting, breaks).await),
             Entered::Full => {
                 self.forget(&entry.line, &entry.player, &session);
                 Entering::Full
@@ -112,8 +113,8 @@ impl Desk {
     }
 
     /// The visit of a player who waits. Whoever was admitted before the answer was here is found at once.
-    async fn waits(&self, room: &Room, key: &Key, waiting: &Waiting) -> Visit {
-        let (visit, was_heard) = self.visits().wait(key, waiting, self.core.store.clock().now_ms());
+    async fn waits(&self, room: &Room, key: &Key, waiting: &Waiting, breaks: u64) -> Visit {
+        let (visit, was_heard) = self.visits().wait(key, waiting, self.core.store.clock().now_ms(), breaks);
         if was_heard && let Err(error) = self.inspect(room, vec![(key.1.clone(), waiting.session.clone())], false).await
         {
             tracing::debug!(player = %key.1, %error, "could not look after a player; the next tick does");
@@ -162,9 +163,11 @@ impl Desk {
         // The session is the operation: a report that had no answer is repeated under its own.
         let session = failing.unwrap_or_else(SessionId::fresh);
         self.visits().failing(&key, &session);
+        let breaks = self.core.store.breaks();
         let failed = room.line.failed(&holder, &admission, &session, &attributes, gone).await?;
         if failed == Failed::Back {
-            return Ok(Failure::Back(self.back(&room, &key, &admission, &attributes, &session, holder.epoch).await));
+            let visit = self.back(&room, &key, (&admission, &attributes), &session, (holder.epoch, breaks)).await;
+            return Ok(Failure::Back(visit));
         }
         self.visits().take(&key);
         Ok(match failed {
@@ -180,10 +183,9 @@ impl Desk {
         &self,
         room: &Room,
         key: &Key,
-        admission: &Admission,
-        attributes: &Attributes,
+        (admission, attributes): (&Admission, &Attributes),
         session: &SessionId,
-        epoch: Epoch,
+        (epoch, breaks): (Epoch, u64),
     ) -> Visit {
         self.visits().begin(key, admission.lane, attributes, session, epoch);
         let (seq, lane) = (admission.seq, admission.lane);
@@ -195,7 +197,7 @@ impl Desk {
             Ok(_) => {}
             Err(error) => tracing::debug!(player = %key.1, %error, "no position yet; the next tick tells it"),
         }
-        self.waits(room, key, &waiting).await
+        self.waits(room, key, &waiting, breaks).await
     }
 }
 

@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
 use crate::agent::background::jitter;
@@ -30,6 +32,9 @@ const TICKS: u32 = 3;
 const MANY: usize = 1_000;
 /// Places without a player that one look gives up.
 const GHOSTS_MAX: usize = 256;
+/// How many players enter again at the same time: less than what the store lets through at once, so that none of them waits
+/// behind a later one.
+const AGAIN_AT_ONCE: usize = 64;
 /// Longest time until a line that is new in the config is looked at.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -149,7 +154,9 @@ impl Desk {
             pending.into_iter().partition(|pending| pending.epoch == me.epoch);
         self.enter_again(room, &me, strays).await?;
         let holder = Holder { proxy: me.id, epoch: me.epoch };
+        let breaks = self.core.store.breaks();
         let through: HashSet<String> = line.waiting_through(&holder).await?.into_iter().collect();
+        self.visits().found(line.name(), &through, breaks);
         let lost = own.iter().filter(|pending| !through.contains(pending.player.as_str()));
         let lost: Vec<_> = lost.map(|pending| (pending.player.clone(), pending.session.clone())).collect();
         if !lost.is_empty() {
@@ -211,8 +218,15 @@ impl Desk {
         }
         // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
         if !gone.is_empty() && self.core.is_known(me.epoch).await? {
+            // Asked after that answer: by now a break is known of.
+            let breaks = self.core.store.breaks();
             for (player, session, why) in gone {
-                self.visits().out(&(line.name().clone(), player), &session, why);
+                let key = (line.name().clone(), player);
+                if why != OutReason::Gone || !self.visits().may_be_lost(&key, &session, breaks) {
+                    self.visits().out(&key, &session, why);
+                } else if lost {
+                    again.insert(key.1);
+                }
             }
         }
         if again.is_empty() {
@@ -223,32 +237,45 @@ impl Desk {
         self.enter_again(room, &me, pending).await
     }
 
-    /// Enters players again who wait here, the foremost first, each under the session of the visit.
+    /// Enters players again who wait here, the foremost first, each under the session of the visit. The store takes the
+    /// calls in the order in which they are sent, so that many may be under way.
     async fn enter_again(&self, room: &Room, me: &Claimant, pending: Vec<Pending>) -> Result<()> {
+        let mut pending = pending.into_iter();
+        // One that has forgotten the scripts, or whose time is another, is asked twice: not in the middle of the others.
+        if let Some(foremost) = pending.next() {
+            self.enter_one_again(room, me, foremost).await?;
+        }
+        let calls = stream::iter(pending.map(|pending| self.enter_one_again(room, me, pending)));
+        // Under tokio's budget those that have used it up are woken the other way round, and sent so.
+        unconstrained(calls.buffered(AGAIN_AT_ONCE).try_collect::<()>()).await
+    }
+
+    async fn enter_one_again(&self, room: &Room, me: &Claimant, pending: Pending) -> Result<()> {
+        let Pending { player, session, lane, attributes, .. } = pending;
+        // Whoever stands in a lane that was taken away is served with the last one that is left.
         let last = room.config.lanes.len().saturating_sub(1);
-        for Pending { player, session, lane, attributes, .. } in pending {
-            // Whoever stands in a lane that was taken away is served with the last one that is left.
-            let lane = lane.min(u16::try_from(last).unwrap_or(u16::MAX));
-            let key = (room.line.name().clone(), player);
-            let _turn = self.turns.take(&key).await;
-            if !self.visits().waits(&key, &session) {
-                continue;
+        let lane = lane.min(u16::try_from(last).unwrap_or(u16::MAX));
+        let key = (room.line.name().clone(), player);
+        let _turn = self.turns.take(&key).await;
+        if !self.visits().waits(&key, &session) {
+            return Ok(());
+        }
+        let breaks = self.core.store.breaks();
+        match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
+            // A pass that nobody can believe must not keep the others waiting.
+            Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {
+                tracing::debug!(player = %key.1, %error, "could not enter a player again");
             }
-            match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
-                // A pass that nobody can believe must not keep the others waiting.
-                Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {
-                    tracing::debug!(player = %key.1, %error, "could not enter a player again");
-                }
-                Err(error) => return Err(error),
-                Ok(Entered::Admitted(admission)) => {
-                    let admitted = self.hand_out(admission).await;
-                    self.admitted(&session, &admitted);
-                }
-                Ok(Entered::Waiting(waiting)) => {
-                    self.visits().renewed(&key, me.epoch, &waiting, self.core.store.clock().now_ms());
-                }
-                Ok(Entered::Full) => self.visits().out(&key, &session, OutReason::Full),
+            Err(error) => return Err(error),
+            Ok(Entered::Admitted(admission)) => {
+                let admitted = self.hand_out(admission).await;
+                self.admitted(&session, &admitted);
             }
+            Ok(Entered::Waiting(waiting)) => {
+                let now_ms = self.core.store.clock().now_ms();
+                self.visits().renewed(&key, me.epoch, &waiting, now_ms, breaks);
+            }
+            Ok(Entered::Full) => self.visits().out(&key, &session, OutReason::Full),
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What a proxy knows of its players in lines. Pure bookkeeping: no store, no clock of its own.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -51,6 +51,8 @@ pub(super) struct Waiter {
     ahead: u64,
     /// When that was, in store ms.
     at_ms: u64,
+    /// How often the connection to the store had broken when the place was last known to be there.
+    breaks: u64,
     told: watch::Sender<VisitState>,
 }
 
@@ -114,7 +116,7 @@ impl Visits {
     }
 
     /// The visit waits. True where something was said of it meanwhile.
-    pub fn wait(&mut self, key: &Key, waiting: &Waiting, now_ms: u64) -> (Visit, bool) {
+    pub fn wait(&mut self, key: &Key, waiting: &Waiting, now_ms: u64, breaks: u64) -> (Visit, bool) {
         let state = VisitState { position: waiting.shown(), estimate_ms: waiting.estimate_ms, end: None };
         let (told, receiver) = watch::channel(state);
         let mut was_heard = false;
@@ -122,19 +124,19 @@ impl Visits {
             was_heard = matches!(record.stage, Stage::Asking { heard: true });
             record.lane = waiting.lane;
             let ahead = waiting.position.saturating_sub(1);
-            record.stage = Stage::Waiting(Waiter { seq: waiting.seq, ahead, at_ms: now_ms, told });
+            record.stage = Stage::Waiting(Waiter { seq: waiting.seq, ahead, at_ms: now_ms, breaks, told });
         }
         let visit = Visit::new(key.0.clone(), key.1.clone(), waiting.session.clone(), receiver);
         (visit, was_heard)
     }
 
     /// A waiting player was given the place anew.
-    pub fn renewed(&mut self, key: &Key, epoch: Epoch, waiting: &Waiting, now_ms: u64) {
+    pub fn renewed(&mut self, key: &Key, epoch: Epoch, waiting: &Waiting, now_ms: u64, breaks: u64) {
         let Some(record) = self.of_session(key, &waiting.session) else { return };
         record.epoch = epoch;
         record.lane = waiting.lane;
         if let Stage::Waiting(waiter) = &mut record.stage {
-            waiter.seq = waiting.seq;
+            (waiter.seq, waiter.breaks) = (waiting.seq, breaks);
             waiter.tell(waiting.shown(), waiting.position.saturating_sub(1), now_ms, waiting.estimate_ms);
         }
     }
@@ -259,6 +261,24 @@ impl Visits {
         self.lines.get(line).is_some_and(|players| players.contains_key(player))
     }
 
+    /// These wait, as the store has it.
+    pub fn found(&mut self, line: &LineName, players: &HashSet<String>, breaks: u64) {
+        for (_, record) in
+            self.lines.get_mut(line).into_iter().flatten().filter(|(player, _)| players.contains(player.as_str()))
+        {
+            if let Stage::Waiting(waiter) = &mut record.stage {
+                waiter.breaks = waiter.breaks.max(breaks);
+            }
+        }
+    }
+
+    /// True where the store may have lost the place of this session with the last of its data: the connection has broken
+    /// since the place was last known to be there.
+    pub fn may_be_lost(&mut self, key: &Key, session: &SessionId, breaks: u64) -> bool {
+        self.of_session(key, session)
+            .is_some_and(|record| matches!(&record.stage, Stage::Waiting(waiter) if waiter.breaks != breaks))
+    }
+
     /// True while this session waits.
     pub fn waits(&mut self, key: &Key, session: &SessionId) -> bool {
         self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
@@ -268,7 +288,7 @@ impl Visits {
     /// admitted since they were last counted.
     pub fn tell(&mut self, line: &LineName, standing: &Standing) {
         let places: HashMap<&Player, u64> = standing.first.iter().zip(1_u64..).collect();
-        let pace = standing.state.admitted_per_second(standing.at_ms);
+        let pace = standing.state.pace(standing.at_ms);
         for (player, record) in self.lines.get_mut(line).into_iter().flatten() {
             let Stage::Waiting(waiter) = &mut record.stage else { continue };
             let (position, ahead) = match places.get(player) {
@@ -325,7 +345,7 @@ mod tests {
         let session = SessionId::fresh();
         visits.begin(&key(player), 0, &Attributes::default(), &session, Epoch(1));
         let waiting = Waiting { session: session.clone(), seq: position, lane: 0, position, estimate_ms: None };
-        (visits.wait(&key(player), &waiting, 1_000).0, session)
+        (visits.wait(&key(player), &waiting, 1_000, 0).0, session)
     }
 
     /// At a pace of `rate` a second, with `listed` players before all others.
