@@ -76,7 +76,7 @@ pub(super) async fn unpush(context: &Context, options: &UnpushOptions) -> Result
 }
 
 pub(super) async fn show(context: &Context) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let control = Control::default();
     control.refresh(&store, &trust).await?;
     // The version of a push that was withdrawn is no version of a config.

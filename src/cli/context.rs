@@ -118,6 +118,15 @@ impl Context {
         Ok((self.store().await?, trust))
     }
 
+    /// [`fleet`](Self::fleet) for a command that only looks: nothing is loaded, so that a user of the store who may write
+    /// nothing can run it. A script that reads is there since the first agent, and is loaded where it is not.
+    pub async fn fleet_to_read(&self) -> Result<(Store, Trust)> {
+        let trust = self.trust()?;
+        let store = self.unprepared_store().await?;
+        store.sync_clock().await?;
+        Ok((store, trust))
+    }
+
     /// The reservation book over a store that is connected.
     pub fn book_of(&self, store: &Store, trust: &Trust, control: Control) -> Book {
         Book::new(store.clone(), trust.clone(), control, Setup::book_options(&self.config))

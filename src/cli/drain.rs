@@ -69,7 +69,7 @@ async fn put(context: &Context, node: &NodeId, value: &str, by: &NodeId) -> Resu
 
 /// Every drain in force, and how many entries did not verify.
 async fn status(context: &Context, only: Option<&NodeId>) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let control = Control::default();
     control.refresh(&store, &trust).await?;
     let not_believed = trust.audit().total();

@@ -35,8 +35,8 @@ enum Action {
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
-    let trust = context.trust()?;
-    let store = context.store().await?;
+    let only_looks = matches!(options.action, Action::Status);
+    let (store, trust) = if only_looks { context.fleet_to_read().await? } else { context.fleet().await? };
     let control = Control::default();
     let name = options.node.as_ref().map_or_else(|| KILL.to_owned(), kill_name);
     match options.action {

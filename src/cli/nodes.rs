@@ -46,7 +46,7 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let began_ms = store.clock().now_ms();
     let config = context.config.clone();
     let look = Look { store, trust, limits: context.limits(), role: options.role, config, began_ms };

@@ -120,7 +120,7 @@ impl Shown {
 
 /// The routes of the zone, read by somebody who owns nothing.
 async fn book(context: &Context) -> Result<RouteBook, Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let nobody = Lease::new(NodeId::new("cli")?, 1);
     Ok(RouteBook::new(store, trust, nobody, context.config.routes.times()))
 }

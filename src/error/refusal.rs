@@ -50,7 +50,7 @@ impl StoreRefusal {
             Self::ReadOnly => "point the store URL at the primary",
             Self::Loading => "wait until the store has read its data",
             Self::BusyScript => "another client's script blocks the store; see SCRIPT KILL",
-            Self::Denied => "give the user the commands, keys and channels that docs/contract.md lists",
+            Self::Denied => "give the user the commands, keys and channels that docs/operating.md lists",
             Self::Unauthenticated => "check user and password of the store URL",
             Self::WrongType => "another program writes under maitred's keys; look at the key with TYPE",
             Self::TryAgain | Self::ClusterDown => "wait until the cluster is whole again (CLUSTER INFO)",

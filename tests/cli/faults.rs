@@ -90,7 +90,7 @@ async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
     assert_eq!(ran.code, Some(2), "a store given twice is wrong usage: {ran:?}");
     let mut command = maitred(release);
     command.args(["--zone", "eu", "--store", &scene.server.url().replace("redis://", "redis://op:pw@")]);
-    run(command).code(1).complains(&["NOPERM", "docs/contract.md"]);
+    run(command).code(1).complains(&["NOPERM", "docs/operating.md"]);
 
     scene.by_hand(&["SET", "maitred:{eu}:roles", "x"]).await;
     scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "look at the key with TYPE"]);

@@ -52,9 +52,17 @@ pub(in crate::cli) struct Hall {
 }
 
 impl Hall {
-    /// The store, connected, with the control entries read.
+    /// The store, connected, with the control entries read, for a command that changes something.
     pub async fn open(context: &Context) -> Result<Self> {
-        let (store, trust) = context.fleet().await?;
+        Self::of(context, context.fleet().await?).await
+    }
+
+    /// [`open`](Self::open) for a command that only looks.
+    pub async fn open_to_read(context: &Context) -> Result<Self> {
+        Self::of(context, context.fleet_to_read().await?).await
+    }
+
+    async fn of(context: &Context, (store, trust): (Store, Trust)) -> Result<Self> {
         let control = Control::default();
         control.refresh(&store, &trust).await?;
         Ok(Self::over(context, &store, &trust, &control))

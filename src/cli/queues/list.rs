@@ -18,7 +18,7 @@ struct Listed {
 
 /// Shows every line of the zone.
 pub(in crate::cli) async fn run(context: &Context, ListOptions {}: ListOptions) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
+    let hall = Hall::open_to_read(context).await?;
     let names = hall.names().await?;
     hall.say_defaults(&names);
     let mut not_believed = Doubts::default();

@@ -65,7 +65,7 @@ struct ShownPass {
 
 /// Shows where a player stands in a line, whatever that is.
 pub(super) async fn run(context: &Context, name: &LineName, player: &Player) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
+    let hall = Hall::open_to_read(context).await?;
     hall.say_defaults(std::slice::from_ref(name));
     let line = hall.line(name)?;
     let mut not_believed = Doubts::default();

@@ -43,7 +43,7 @@ struct Dropped {
 
 /// Shows one line, at most `limit` of those who wait and of those who dropped.
 pub(super) async fn run(context: &Context, name: &LineName, limit: usize) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
+    let hall = Hall::open_to_read(context).await?;
     hall.say_defaults(std::slice::from_ref(name));
     let line = hall.line(name)?;
     let mut not_believed = Doubts::default();

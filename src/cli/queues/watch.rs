@@ -68,7 +68,7 @@ struct Watch {
 
 /// Shows a line again and again until the end is asked for.
 pub(super) async fn run(context: &Context, name: &LineName, pause: Duration) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
+    let hall = Hall::open_to_read(context).await?;
     hall.say_defaults(std::slice::from_ref(name));
     let line = hall.line(name)?;
     let (feed, sink, heard) = Feed::new();

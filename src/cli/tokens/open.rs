@@ -39,7 +39,7 @@ struct Open {
 
 /// Shows the open tokens of one server or of all, soonest expiry first.
 pub(super) async fn run(context: &Context, server: Option<NodeId>, limit: usize) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let servers = match server {
         Some(server) => vec![server],
         None => {

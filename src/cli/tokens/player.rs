@@ -62,7 +62,7 @@ struct Cancelled {
 
 /// Shows one player's row, whatever its state.
 pub(super) async fn run(context: &Context, player: &Player) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
+    let (store, trust) = context.fleet_to_read().await?;
     let row = store.row(store.keys().token(player)).await?;
     let now = store.clock().now_ms();
     let token = TokenRow::from_row(&trust, player, &row).map_err(|error| with_advice(error, &store, player))?;
