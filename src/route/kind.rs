@@ -141,7 +141,8 @@ pub enum Removal {
 /// What an application says about a kind of objects.
 ///
 /// All calls about one object come one after the other, each with the object to itself; different objects run side by
-/// side. None of the futures is dropped half-way.
+/// side. None of the futures is dropped half-way. A callback that waits for a call of its own object, or of the
+/// [`Keeper`](super::Keeper) about it, would wait for itself: it is refused with [`Error::OutOfBounds`]. A task of its own may.
 pub trait ObjectType: Send + Sync + 'static {
     /// An object in memory.
     type Object: Send + 'static;

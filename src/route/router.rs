@@ -118,7 +118,7 @@ impl ObjectRouter {
     ///
     /// Errors: [`Error::Routed`] says why no handler ran, or that the change is not known to be saved; [`Error::NodeOffline`]
     /// and [`Error::ServiceNotFound`] that the owner does not listen, also after a second look; [`Error::Callee`] is the
-    /// handler's own; [`Error::Busy`]; after [`Error::Timeout`] it is not known whether it ran. Dropping the future forgets the
+    /// handler's own; [`Error::Busy`]; [`Error::OutOfBounds`] also where a callback of the object itself calls; after [`Error::Timeout`] it is not known whether it ran. Dropping the future forgets the
     /// call, and its handler may still run.
     pub async fn call<B: Serialize + ?Sized>(
         &self,

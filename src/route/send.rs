@@ -12,7 +12,7 @@ use crate::message::{CALL_MAX_MS, RoutedCall};
 
 use super::forward::Asked;
 use super::hub::{Hub, service_of};
-use super::keeper::{Job, Served};
+use super::keeper::{Job, Served, not_from_within};
 use super::record::{Header, Owner, RouteVersion};
 
 /// How often one message is sent.
@@ -129,6 +129,7 @@ impl Hub {
         deaf: Option<&Owner>,
     ) -> Result<std::result::Result<Box<RawValue>, Aim>> {
         let Some(keeper) = self.keeper(order.key.kind()) else { return Err(Error::ShuttingDown) };
+        not_from_within(order.key)?;
         let job = Job {
             key: order.key.clone(),
             method: order.method.to_owned(),

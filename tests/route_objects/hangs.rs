@@ -13,7 +13,7 @@ use maitred::route::{Handled, Keeper, KindOptions, ObjectCall, ObjectType, Route
 use tokio::sync::Semaphore;
 
 use crate::member::{Member, Options, PATIENCE};
-use crate::routes_common::{CALL, Counter, Host, acquainted, object};
+use crate::routes_common::{CALL, Client, Counter, Host, acquainted, object};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 
@@ -224,4 +224,64 @@ async fn rte_6_a_shutdown_gives_up_what_was_never_loaded() {
     b.router.stop(Duration::from_secs(2)).await;
     b.member.leave().await;
     at_a.acquire(&key).await.expect("b gave it up");
+}
+
+/// A number whose handler asks for itself.
+#[derive(Clone, Default)]
+struct Selfish {
+    keeper: Arc<std::sync::OnceLock<Keeper<Selfish>>>,
+    router: Arc<std::sync::OnceLock<maitred::route::ObjectRouter>>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl ObjectType for Selfish {
+    type Object = u64;
+
+    async fn handle(&self, key: &ObjectKey, number: &mut u64, _call: ObjectCall) -> Result<Handled, CallError> {
+        let keeper = self.keeper.get().expect("set").clone();
+        let router = self.router.get().expect("set");
+        let mut outcomes = vec![
+            keeper.save(key).await.map(|()| 0),
+            keeper.with(key, |number| (*number, false)).await,
+            router.call_json(key, "set", &(), CALL).await,
+            router.send(key, "set", &()).await.map(|()| 0),
+        ];
+        *number += 1;
+        // Another object may be asked, and a task of its own waits for its turn.
+        outcomes.push(keeper.with(&object("selfish:other"), |number| (*number, false)).await);
+        let own = key.clone();
+        tokio::spawn(async move { keeper.save(&own).await });
+        self.told.lock().unwrap().extend(outcomes.iter().map(|outcome| match outcome {
+            Ok(_) => "ok".to_owned(),
+            Err(Error::OutOfBounds { .. }) => "refused".to_owned(),
+            Err(error) => error.to_string(),
+        }));
+        Handled::changed(number)
+    }
+
+    fn create(&self, _key: &ObjectKey) -> Option<u64> {
+        Some(0)
+    }
+
+    fn encode(&self, number: &u64) -> maitred::Result<String> {
+        Ok(number.to_string())
+    }
+}
+
+// RTE-6: a handler that waits for its own object would keep it, and all who wait for it, until the process ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rte_6_a_handler_that_asks_for_its_own_object_is_refused_and_does_not_wait_for_itself() {
+    let server = TestStore::start();
+    let (a, _) = hosts(&server.url(), "a", Slow::new(Storage::BuiltIn), RouteTimes::default()).await;
+    let (kind, key) = (Selfish::default(), object("selfish:one"));
+    let keeper = a.router.host(ObjectKind::new("selfish").unwrap(), kind.clone()).unwrap();
+    a.member.beat_now().await;
+    let (book, client) = (a.router.book().clone(), Client::join(&server.url(), "c").await);
+    assert!(kind.keeper.set(keeper).is_ok() && kind.router.set(a.router).is_ok());
+    client.router.sends_to(&ObjectKind::new("selfish").unwrap(), true);
+    client.member.sees(&a.member).await;
+    let number: u64 = client.router.call_json(&key, "set", &(), CALL).await.expect("an answer");
+    assert_eq!(number, 1);
+    assert_eq!(*kind.told.lock().unwrap(), ["refused", "refused", "refused", "refused", "ok"]);
+    eventually("the task of its own saves it", PATIENCE, async || book.load(&key).await.unwrap().is_some()).await;
 }

@@ -26,6 +26,21 @@ pub use flush::{FlushProgress, FlushReport, Unsaved};
 pub(super) use serve::{Job, Served};
 pub(super) use slot::{Guard, Live, Slot, Turn};
 
+tokio::task_local! {
+    /// The object that the callbacks of this task have.
+    static HELD: ObjectKey;
+}
+
+/// Errors where a callback asks for its own object: it would wait for itself.
+pub(super) fn not_from_within(key: &ObjectKey) -> Result<()> {
+    let is_within = HELD.try_with(|held| held == key).unwrap_or(false);
+    if !is_within {
+        return Ok(());
+    }
+    let problem = format!("{key} is held by the callback that asks for it; ask from a task of its own");
+    Err(Error::OutOfBounds { what: "object", problem })
+}
+
 /// Keeps the objects of one kind that this node owns. Cheap to clone; clones are one keeper.
 pub struct Keeper<K: ObjectType> {
     pub(super) inner: Arc<Inner<K>>,
@@ -173,12 +188,14 @@ impl<K: ObjectType> Keeper<K> {
         .await
     }
 
-    /// The key, if it is of this kind.
+    /// The key, if it is of this kind, and not asked for by a callback of the object itself.
     pub(super) fn own(&self, key: &ObjectKey) -> Result<ObjectKey> {
-        if key.kind() == self.inner.name.as_str() {
-            return Ok(key.clone());
+        if key.kind() != self.inner.name.as_str() {
+            let problem = format!("{key} is not of kind {}", self.inner.name);
+            return Err(Error::OutOfBounds { what: "object", problem });
         }
-        Err(Error::OutOfBounds { what: "object", problem: format!("{key} is not of kind {}", self.inner.name) })
+        not_from_within(key)?;
+        Ok(key.clone())
     }
 
     /// Runs `work` to its end whatever becomes of the caller's future: nothing of an object is left half-done.
@@ -188,11 +205,17 @@ impl<K: ObjectType> Keeper<K> {
         F: FnOnce(Arc<Inner<K>>) -> Fut,
         Fut: Future<Output = Result<R>> + Send + 'static,
     {
-        self.spawn(work(Arc::clone(&self.inner))).await.unwrap_or_else(|_| Err(broken_off(&key)))
+        let work = work(Arc::clone(&self.inner));
+        self.spawn(key.clone(), work).await.unwrap_or_else(|_| Err(broken_off(&key)))
     }
 
-    fn spawn<R: Send + 'static>(&self, work: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
-        self.inner.hub.tasks.spawn_on(work, &self.inner.hub.runtime)
+    /// Starts work on an object, which waits for its lock and holds it to the end.
+    fn spawn<R: Send + 'static>(
+        &self,
+        key: ObjectKey,
+        work: impl Future<Output = R> + Send + 'static,
+    ) -> JoinHandle<R> {
+        self.inner.hub.tasks.spawn_on(HELD.scope(key, work), &self.inner.hub.runtime)
     }
 }
 

@@ -56,7 +56,7 @@ impl<K: ObjectType> Kept for Keeper<K> {
     fn serve(&self, job: Job) -> BoxFuture<'static, Served> {
         let inner = Arc::clone(&self.inner);
         let turn = inner.turn(&job.key);
-        let serving = self.spawn(async move { inner.serve(job, turn).await });
+        let serving = self.spawn(job.key.clone(), async move { inner.serve(job, turn).await });
         // The task goes on where nobody waits for it.
         async move { serving.await.unwrap_or_else(|_| broken_off()) }.boxed()
     }
