@@ -63,7 +63,8 @@ async fn r_22_a_ticket_that_was_put_away_while_its_proxy_lives_stands_again_wher
     let at = line(&store.url(), LineName::wait()).await;
     let before = seq(&place(&at, "alice").await);
     at.away(&holder(&p1), alice.player(), &alice.session()).await.expect("the store answers");
-    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Place::Waiting { .. })).await;
+    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Place::Waiting { .. }))
+        .await;
     assert_eq!(seq(&place(&at, "alice").await), before);
     for waiting in [&mut alice, &mut bob] {
         shelf.restock(1);
