@@ -333,8 +333,10 @@ fn sto_4_queue_drain() {
     let killed = Token { control: [("{entry}", "on"), ("", "off"), ("", "off")], ..t1.clone() };
     assert_eq!(alice(&tickets[0], &killed).run(&mut twin), ["KILLED", "kill"]);
     twin.seed(["DEL", &key("control")]);
-    assert_eq!(alice(&tickets[0], &t1).run(&mut twin), ["DRAINED"]);
-    assert_eq!(alice(&tickets[0], &t1).run(&mut twin), ["DRAINED"], "STO-10");
+    let until = t1.expires_at.to_string();
+    assert_eq!(alice(&tickets[0], &t1).run(&mut twin), ["DRAINED", &until]);
+    let later = Token { expires_at: t1.expires_at + 1, ..t1.clone() };
+    assert_eq!(alice(&tickets[0], &later).run(&mut twin), ["DRAINED", &until], "STO-10");
     assert_eq!(twin.look(["ZCARD", &key("due:b1")]), Reply::Int(1));
 
     // Alice waits again: with a live token of a live server she needs no place.
@@ -346,7 +348,7 @@ fn sto_4_queue_drain() {
     guests[0].enter().run(&mut twin);
     let again = ticket(&mut twin, "alice");
     twin.seed(["DEL", &key("node:b1")]);
-    assert_eq!(guests[0].drain(&again, &t2, "0", "b1").run(&mut twin), ["DRAINED"], "its server is gone");
+    assert_eq!(guests[0].drain(&again, &t2, "0", "b1").run(&mut twin)[0], "DRAINED", "its server is gone");
     assert!(!exists(&mut twin, "due:b1"));
     assert_eq!(guests[0].drain(&again, &Token { server: "b2", ..t1.clone() }, "0", "").run(&mut twin), ["ENDED"]);
 
@@ -354,7 +356,7 @@ fn sto_4_queue_drain() {
     twin.seed(["HSET", &key("token:bob"), "cancelled", "r1@5"]);
     assert_eq!(guests[1].drain(&tickets[1], &at_b2("t3", "bob"), "0", "").run(&mut twin), ["CANCELLED"]);
     twin.seed(["HSET", &key("token:carol"), "cancelled", "r9@5"]);
-    assert_eq!(guests[2].drain(&tickets[2], &at_b2("t4", "carol"), "0", "").run(&mut twin), ["DRAINED"]);
+    assert_eq!(guests[2].drain(&tickets[2], &at_b2("t4", "carol"), "0", "").run(&mut twin)[0], "DRAINED");
     assert_eq!(guests[3].drain(&tickets[3], &at_b2("t5", "dave"), "1", "").run(&mut twin), ["EVICTED"]);
     twin.seed(["DEL", &key("node:p1")]);
     assert_eq!(guests[4].drain(&tickets[4], &at_b2("t6", "eve"), "0", "").run(&mut twin), ["AWAY"]);

@@ -9,7 +9,7 @@ use maitred::token::Claimant;
 use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, id, key, lands, player, proxy, sees};
+use crate::agents_common::{LIMIT, backend, config, id, key, lands, player, proxy, refused, sees, transfer};
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -63,7 +63,8 @@ async fn r_22_a_ticket_that_was_put_away_while_its_proxy_lives_stands_again_wher
     let at = line(&store.url(), LineName::wait()).await;
     let before = seq(&place(&at, "alice").await);
     at.away(&holder(&p1), alice.player(), &alice.session()).await.expect("the store answers");
-    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Place::Waiting { .. })).await;
+    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Place::Waiting { .. }))
+        .await;
     assert_eq!(seq(&place(&at, "alice").await), before);
     for waiting in [&mut alice, &mut bob] {
         shelf.restock(1);
@@ -200,4 +201,29 @@ async fn sto_16_nothing_of_a_wait_line_is_left_when_the_last_one_is_served_or_le
         keys.is_empty()
     })
     .await;
+}
+
+// QUE-9: the server died with the player on the way, and nobody gave the claim up. Until the token's time is over no request
+// of the player would have waited.
+#[tokio::test]
+async fn que_9_whose_claimed_place_died_with_its_server_may_wait_for_another() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(1, 1);
+    let mut patient = config("b1", "backend", &store.url());
+    patient.tokens.ttl_ms = 600_000;
+    let b1 = backend(patient, &shelf).await;
+    let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
+    sees(&p1, &[&b1]).await;
+    sees(&p2, &[&b1]).await;
+    let moved = transfer(&p1, "alice").await;
+    assert_eq!(refused(&p2, Request::new(player("alice"))).await.reason, Reason::Lost, "{} moves her", moved.server);
+    drop(b1);
+    let mut alice = eventually("she waits", LIMIT, async || match p2.dispatch(Request::new(player("alice"))).await {
+        Outcome::Waiting(waiting) => Some(waiting),
+        _ => None,
+    })
+    .await;
+    let b2 = backend(config("b2", "backend", &store.url()), &Shelf::new(1, 1)).await;
+    b2.restocked();
+    assert_eq!(served(&mut alice).await.server, id("b2"));
 }

@@ -10,9 +10,7 @@ use maitred::queue::DRAINED_ATTEMPT;
 use tokio::time::timeout;
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{
-    LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees, setup,
-};
+use crate::agents_common::{LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees, setup};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{QUIET, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};

@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Trust};
-use crate::token::{Book, ClaimOutcome, Claimant, TokenState};
+use crate::token::{Book, ClaimOutcome, Claimant, Token, TokenState};
 
 use super::agent::{Claiming, reason_of};
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 
 /// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
-/// `token/claim`. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
+/// `token/claim`. A token that another proxy claimed is `Lost`, unless its backend is gone. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
 /// never said that it knows of it. `claiming` keeps the claim in mind until it is definite.
 #[expect(clippy::too_many_arguments, reason = "a router has none of what would hold them together")]
 pub(super) async fn take(
@@ -35,10 +35,15 @@ pub(super) async fn take(
     let Some(row) = row else {
         return refuse(Reason::NoToken, "the player has no live token".to_owned());
     };
-    if row.state == TokenState::Claimed {
-        return refuse(Reason::Lost, "another proxy moves the player".to_owned());
-    }
     let token = row.token;
+    if row.state == TokenState::Claimed {
+        return match stands(store, trust, &token).await {
+            Ok(true) => refuse(Reason::Lost, "another proxy moves the player".to_owned()),
+            // Nobody can be moved there any more, so the player may have, or wait for, a place elsewhere.
+            Ok(false) => refuse(Reason::NoToken, format!("{} is gone", token.server)),
+            Err(error) => failed(&error),
+        };
+    }
     if asked.is_some_and(|asked| asked.id == token.request) {
         return refuse(Reason::NoToken, format!("{} did not say that it has the place", token.server));
     }
@@ -67,6 +72,12 @@ pub(super) async fn take(
         Ok(other) => refuse(Reason::NoToken, format!("the token could not be claimed: {other:?}")),
         Err(error) => failed(&error),
     }
+}
+
+/// The process that issued a token is still there.
+async fn stands(store: &Store, trust: &Trust, token: &Token) -> Result<bool> {
+    let row = store.row(store.keys().node(&token.server)).await?;
+    Ok(!row.is_empty() && NodeRecord::from_row(trust, &token.server, &row)?.epoch == token.server_epoch)
 }
 
 /// Where a backend takes players, as its row says; none where it has no row.

@@ -74,6 +74,10 @@ impl Proxy {
                 Ok(())
             }
             _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
+            Some(row) if row.consumed_at_ms.is_some_and(|at| at >= visit.seq) => {
+                self.refuse_wait(slot, Reason::Lost, format!("the player has landed at {}", row.token.server));
+                Ok(())
+            }
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
             _ if !self.core.is_known(visit.epoch).await? => Ok(()),
             // The store did not answer when it left.

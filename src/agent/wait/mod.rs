@@ -18,7 +18,8 @@
 //!
 //! Invariants: a place is given for one ticket, and goes home only when it is certain that no token stands for it; whoever
 //! finds out what became of a ticket reads the ticket before the token; a player whose turn came to nothing stands in front
-//! again; a request ends once.
+//! again; a request ends once. What the store and the proxy do not agree on, a lost event, a ticket put away during a lapse that
+//! nobody noticed, a ticket without a player, is put right within a few seconds.
 
 mod awaited;
 mod decide;
