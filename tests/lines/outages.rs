@@ -114,10 +114,14 @@ async fn r_6_a_pass_key_of_another_type_holds_up_nobody() {
     sees_accepting(&proxy, &server, false).await;
     let mut alice = waits(&proxy, "alice").await;
     let mut conn = world.conn().await;
-    for name in ["pass:login:alice", "pass:login:bob"] {
+    let mut carol = waits(&proxy, "carol").await;
+    for name in ["pass:login:alice", "pass:login:bob", "pass:login:carol"] {
         let _: () = conn.rpush(key(name), "x").await.expect("RPUSH");
     }
     let mut bob = waits(&proxy, "bob").await;
+    // Whoever is put out hears so.
+    Place::of(&world, "carol").await.take_away(&world, "carol").await;
+    assert_eq!(end(&mut carol).await, Some(Update::Out { why: OutReason::Gone }));
     server.accepts(true);
     let serials = [admitted(&mut alice).await, admitted(&mut bob).await].map(|one| one.admission.pass.serial);
     assert!(serials.is_sorted(), "{serials:?}");

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::agent::background::jitter;
 use crate::agent::core::LineHint;
-use crate::error::{Class, Result};
+use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{LineName, Player, SessionId};
 use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
 use crate::token::Claimant;
@@ -210,6 +210,11 @@ impl Desk {
         let names: Vec<Player> = without.iter().map(|(player, _)| player.clone()).collect();
         let passes = line.passes_of(&names).await?;
         for ((player, session), pass) in without.into_iter().zip(passes) {
+            let pass = match pass {
+                // A key of another type is no pass.
+                Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => Ok(None),
+                pass => pass,
+            };
             match pass {
                 Ok(Some(row)) if self.lets_in(&row, &session) => self.deliver(&session, row).await,
                 Ok(row) => {
@@ -231,6 +236,10 @@ impl Desk {
             let breaks = self.core.store.breaks();
             for (player, session, why, since_ms) in gone {
                 let key = (line.name().clone(), player);
+                // Entered under an earlier membership: the next look enters the player again.
+                if since_ms == Some(0) && !self.visits().is_of_epoch(&key, &session, me.epoch) {
+                    continue;
+                }
                 let is_lost = since_ms.is_some_and(|ms| self.visits().may_be_lost(&key, &session, (breaks, ms)));
                 if !is_lost {
                     self.visits().out(&key, &session, why);

@@ -268,6 +268,11 @@ impl Visits {
         self.waiter(key, session).is_some_and(|waiter| waiter.breaks != breaks && since_ms < waiter.entered_ms)
     }
 
+    /// True where the ticket of this session is one of that epoch.
+    pub fn is_of_epoch(&mut self, key: &Key, session: &SessionId, epoch: Epoch) -> bool {
+        self.of_session(key, session).is_some_and(|record| record.epoch == epoch)
+    }
+
     /// The place of this session while it waits.
     pub fn seq_of(&mut self, key: &Key, session: &SessionId) -> Option<u64> {
         self.waiter(key, session).map(|waiter| waiter.seq)
