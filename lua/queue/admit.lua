@@ -275,7 +275,7 @@ while true do
     reason = 'GATE'
     break
   elseif not (server or link) or (server and server.places < 1) or (link and link.places < 1) then
-    reason, full_at = 'FULL', server or link and full_at or now
+    reason, full_at = 'FULL', (server or link) and full_at or now
     break
   else
     candidate.word = 'ADMITTED'

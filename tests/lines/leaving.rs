@@ -159,3 +159,22 @@ async fn que_3_a_place_that_no_player_of_the_proxy_uses_is_given_up() {
     assert_eq!(bob.position(), Some(2));
     crate::world::stands_at(&bob, 1).await;
 }
+
+// QUE-12, R-21: whoever was in before and waits again has a pass of that time. It is no newer visit: told so, the player
+// would not enter again.
+#[tokio::test]
+async fn que_12_who_is_put_out_after_an_earlier_admission_hears_that_the_place_is_gone() {
+    let world = World::new();
+    let server = world.server("b1", 10).await;
+    let proxy = world.proxy("p1").await;
+    sees_accepting(&proxy, &server, true).await;
+    let first = crate::world::gets_in(&proxy, "alice").await;
+    let pass = server.agent.agent().verify_pass(&first.pass, &player("alice")).expect("hers");
+    server.agent.agent().redeem_pass(&pass).await.expect("the store").expect("spent");
+    assert!(proxy.arrived(&login(), &player("alice")).await.expect("the store"));
+    server.accepts(false);
+    sees_accepting(&proxy, &server, false).await;
+    let mut again = waits(&proxy, "alice").await;
+    world.seen().await.clear().await.expect("the store");
+    assert_eq!(end(&mut again).await, Some(Update::Out { why: OutReason::Gone }));
+}

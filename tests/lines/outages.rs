@@ -91,13 +91,10 @@ async fn r_23_who_entered_in_the_last_second_that_a_store_lost_has_a_place_again
     let mut bob = waits(&proxy, "bob").await;
     let mut alice = waits(&proxy, "alice").await;
     let epoch = proxy.agent().lease().epoch();
+    let place = Place::of(&world, "alice").await;
     wire.refuse(true);
     wire.cut_all();
-    let mut conn = world.conn().await;
-    let via = key(&format!("via:login:p1:{epoch}"));
-    let _: () = conn.hdel(key("tickets:login"), "alice").await.expect("HDEL");
-    let _: () = conn.zrem(key("line:login"), "alice").await.expect("ZREM");
-    let _: () = conn.srem(via, "alice").await.expect("SREM");
+    place.take_away(&world, "alice").await;
     wire.refuse(false);
     wire.pass();
     world.has_waiting(2).await;
@@ -117,10 +114,14 @@ async fn r_6_a_pass_key_of_another_type_holds_up_nobody() {
     sees_accepting(&proxy, &server, false).await;
     let mut alice = waits(&proxy, "alice").await;
     let mut conn = world.conn().await;
-    for name in ["pass:login:alice", "pass:login:bob"] {
+    let mut carol = waits(&proxy, "carol").await;
+    for name in ["pass:login:alice", "pass:login:bob", "pass:login:carol"] {
         let _: () = conn.rpush(key(name), "x").await.expect("RPUSH");
     }
     let mut bob = waits(&proxy, "bob").await;
+    // Whoever is put out hears so.
+    Place::of(&world, "carol").await.take_away(&world, "carol").await;
+    assert_eq!(end(&mut carol).await, Some(Update::Out { why: OutReason::Gone }));
     server.accepts(true);
     let serials = [admitted(&mut alice).await, admitted(&mut bob).await].map(|one| one.admission.pass.serial);
     assert!(serials.is_sorted(), "{serials:?}");
@@ -207,4 +208,64 @@ async fn que_10_r_23_players_of_a_lane_that_was_taken_away_have_a_place_again_af
     world.has_waiting(1).await;
     let _server = world.server("b1", 10).await;
     admitted(&mut alice).await;
+}
+
+/// A player's place in the store, by hand.
+struct Place {
+    ticket: String,
+    score: f64,
+    via: String,
+}
+
+impl Place {
+    async fn of(world: &World, name: &str) -> Self {
+        let mut conn = world.conn().await;
+        let ticket: String = conn.hget(key("tickets:login"), name).await.expect("HGET");
+        let holder: Vec<&str> = ticket.split(' ').skip(2).take(2).collect();
+        let via = key(&format!("via:login:{}", holder.join(":")));
+        Self { score: conn.zscore(key("line:login"), name).await.expect("ZSCORE"), via, ticket }
+    }
+
+    async fn take_away(&self, world: &World, name: &str) {
+        let mut conn = world.conn().await;
+        let _: () = conn.hdel(key("tickets:login"), name).await.expect("HDEL");
+        let _: () = conn.zrem(key("line:login"), name).await.expect("ZREM");
+        let _: () = conn.srem(&self.via, name).await.expect("SREM");
+    }
+
+    async fn put_back(&self, world: &World, name: &str) {
+        let mut conn = world.conn().await;
+        let _: () = conn.hset(key("tickets:login"), name, &self.ticket).await.expect("HSET");
+        let _: () = conn.zadd(key("line:login"), name, self.score).await.expect("ZADD");
+        let _: () = conn.sadd(&self.via, name).await.expect("SADD");
+    }
+}
+
+// a store that lost its last second may know a player by the visit before. The one who came last has the place.
+#[tokio::test]
+async fn r_23_a_visit_that_a_store_goes_back_behind_keeps_the_place() {
+    let world = World::new();
+    let wire = FaultProxy::start(&world.store);
+    let (p1, p2) = (world.proxy("p1").await, world.proxy_at("p2", &wire.url()).await);
+    let mut old = waits(&p1, "alice").await;
+    let before = Place::of(&world, "alice").await;
+    let new = waits(&p2, "alice").await;
+    let after = Place::of(&world, "alice").await;
+    assert_eq!(end(&mut old).await, Some(Update::Out { why: OutReason::Elsewhere }));
+    wire.refuse(true);
+    wire.cut_all();
+    after.take_away(&world, "alice").await;
+    before.put_back(&world, "alice").await;
+    wire.refuse(false);
+    wire.pass();
+    let line = world.seen().await;
+    eventually("the newer visit has the place", LIMIT, async || {
+        line.ticket_of(&player("alice"))
+            .await
+            .is_ok_and(|ticket| ticket.is_some_and(|one| one.session == *new.session()))
+    })
+    .await;
+    let mut new = new;
+    let _server = world.server("b1", 10).await;
+    admitted(&mut new).await;
 }

@@ -106,7 +106,9 @@ fn sto_4_queue_peek_position_and_pause() {
     twin.covered(&scripts::QUEUE_POSITION);
     assert_eq!(pause("1").run(&mut twin)[0], "PAUSED");
     assert_eq!(position("").run(&mut twin)[8], "1");
+    assert_eq!(position("b").run(&mut twin)[4], "0", "paused: no rate to be told of");
     assert_eq!(pause("0").run(&mut twin)[0], "RESUMED");
+    assert_eq!(position("b").run(&mut twin)[4], "100");
     twin.covered(&scripts::QUEUE_PAUSE);
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::agent::background::jitter;
 use crate::agent::core::LineHint;
-use crate::error::{Class, Result};
+use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{LineName, Player, SessionId};
 use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
 use crate::token::Claimant;
@@ -23,6 +23,7 @@ use super::desk::Desk;
 use super::entry::Departure;
 use super::goodbye::{Going, Goodbye};
 use super::room::Room;
+use super::turns::Key;
 use super::visit::OutReason;
 use super::visits::Pending;
 
@@ -134,6 +135,13 @@ impl Desk {
             && self.core.store.clock().now_ms() < row.pass.expires_at_ms
     }
 
+    /// True for the admission of another visit that came from the place of this one. One that is older than the place says
+    /// nothing: the player has been in before.
+    fn is_of_a_newer_visit(&self, row: &PassRow, key: &Key, session: &SessionId) -> bool {
+        let is_others = !row.void && row.session.as_ref().is_some_and(|other| other != session);
+        is_others && self.visits().seq_of(key, session).is_none_or(|seq| row.pass.serial / 1_000 >= seq)
+    }
+
     async fn deliver(&self, session: &SessionId, row: PassRow) {
         let PassRow { pass, seq, lane, .. } = row;
         let admitted = self.hand_out(Admission { pass, seq, lane, session: session.clone() }).await;
@@ -185,12 +193,12 @@ impl Desk {
         let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
         let tickets = line.tickets_of(&names).await?;
         let me = self.core.acting()?;
-        let (mut without, mut again) = (Vec::new(), HashSet::new());
+        let (mut without, mut gone, mut again) = (Vec::new(), Vec::new(), HashSet::new());
         for ((player, session), ticket) in players.into_iter().zip(tickets) {
             match ticket {
                 None => without.push((player, session)),
                 Some(TicketText::Good(ticket)) if is_elsewhere(&ticket, &session, &me) => {
-                    self.visits().out(&(line.name().clone(), player), &session, OutReason::Elsewhere);
+                    gone.push((player, session, OutReason::Elsewhere, Some(ticket.joined_at_ms)));
                 }
                 Some(TicketText::Good(_) | TicketText::Forged) if lost => {
                     again.insert(player);
@@ -201,13 +209,19 @@ impl Desk {
         }
         let names: Vec<Player> = without.iter().map(|(player, _)| player.clone()).collect();
         let passes = line.passes_of(&names).await?;
-        let mut gone = Vec::new();
         for ((player, session), pass) in without.into_iter().zip(passes) {
+            let pass = match pass {
+                // A key of another type is no pass.
+                Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => Ok(None),
+                pass => pass,
+            };
             match pass {
                 Ok(Some(row)) if self.lets_in(&row, &session) => self.deliver(&session, row).await,
                 Ok(row) => {
-                    let is_others = row.is_some_and(|row| row.session.is_some_and(|other| other != session));
-                    gone.push((player, session, if is_others { OutReason::Elsewhere } else { OutReason::Gone }));
+                    let key = (line.name().clone(), player);
+                    let is_others = row.is_some_and(|row| self.is_of_a_newer_visit(&row, &key, &session));
+                    let why = if is_others { OutReason::Elsewhere } else { OutReason::Gone };
+                    gone.push((key.1, session, why, (!is_others).then_some(0)));
                 }
                 // Nobody acts on what does not verify; it was audited.
                 Err(error) if error.class() == Class::Trust => {
@@ -220,9 +234,14 @@ impl Desk {
         if !gone.is_empty() && self.core.is_known(me.epoch).await? {
             // Asked after that answer: by now a break is known of.
             let breaks = self.core.store.breaks();
-            for (player, session, why) in gone {
+            for (player, session, why, since_ms) in gone {
                 let key = (line.name().clone(), player);
-                if why != OutReason::Gone || !self.visits().may_be_lost(&key, &session, breaks) {
+                // Entered under an earlier membership: the next look enters the player again.
+                if since_ms == Some(0) && !self.visits().is_of_epoch(&key, &session, me.epoch) {
+                    continue;
+                }
+                let is_lost = since_ms.is_some_and(|ms| self.visits().may_be_lost(&key, &session, (breaks, ms)));
+                if !is_lost {
                     self.visits().out(&key, &session, why);
                 } else if lost {
                     again.insert(key.1);

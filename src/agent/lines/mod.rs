@@ -9,7 +9,7 @@
 //!  backend.verify_pass, redeem_pass ──► proxy.arrived, or failed_admission: first again
 //! ```
 //!
-//! - `desk`, `visits`: what a proxy knows of its players; `calls`: what the application asks of it.
+//! - `desk`, `visits`, `waiter`: what a proxy knows of its players; `calls`: what the application asks of it.
 //! - `look`: events and looks. Nothing depends on an event: who waits, who was admitted and who is out shows in the store,
 //!   and each proxy looks there for its own players.
 //! - `admit`: the admitters, one a line; `admitting`: what heartbeats say of them. `upkeep`: the sweep. `goodbye`: players who left without anybody waiting for it.
@@ -29,6 +29,7 @@ mod turns;
 mod upkeep;
 mod visit;
 mod visits;
+mod waiter;
 
 pub(super) use admitting::Admitting;
 pub(super) use desk::Desk;

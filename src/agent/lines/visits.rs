@@ -11,6 +11,7 @@ use crate::queue::{Admission, Attributes, POSITIONS_MAX, Standing, Waiting};
 use super::entry::Admitted;
 use super::turns::Key;
 use super::visit::{OutReason, Update, Visit, VisitState};
+use super::waiter::Waiter;
 
 /// Most admissions that are remembered for `arrived`, `failed_admission` and `left`; of more, those that expire first are
 /// forgotten.
@@ -42,18 +43,6 @@ pub(super) enum Stage {
         /// The session of a report of failure whose outcome is not known.
         failing: Option<SessionId>,
     },
-}
-
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub seq: u64,
-    /// Players before this one, when they were last counted or guessed.
-    ahead: u64,
-    /// When that was, in store ms.
-    at_ms: u64,
-    /// How often the connection to the store had broken when the place was last known to be there.
-    breaks: u64,
-    told: watch::Sender<VisitState>,
 }
 
 /// A visit that waits, as a look at the line needs it.
@@ -124,7 +113,8 @@ impl Visits {
             was_heard = matches!(record.stage, Stage::Asking { heard: true });
             record.lane = waiting.lane;
             let ahead = waiting.position.saturating_sub(1);
-            record.stage = Stage::Waiting(Waiter { seq: waiting.seq, ahead, at_ms: now_ms, breaks, told });
+            record.stage =
+                Stage::Waiting(Waiter { seq: waiting.seq, ahead, at_ms: now_ms, entered_ms: now_ms, breaks, told });
         }
         let visit = Visit::new(key.0.clone(), key.1.clone(), waiting.session.clone(), receiver);
         (visit, was_heard)
@@ -136,7 +126,7 @@ impl Visits {
         record.epoch = epoch;
         record.lane = waiting.lane;
         if let Stage::Waiting(waiter) = &mut record.stage {
-            (waiter.seq, waiter.breaks) = (waiting.seq, breaks);
+            (waiter.seq, waiter.entered_ms, waiter.breaks) = (waiting.seq, now_ms, breaks);
             waiter.tell(waiting.shown(), waiting.position.saturating_sub(1), now_ms, waiting.estimate_ms);
         }
     }
@@ -177,7 +167,7 @@ impl Visits {
 
     /// The visit does not wait any more.
     pub fn out(&mut self, key: &Key, session: &SessionId, why: OutReason) {
-        if self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
+        if self.waits(key, session)
             && let Some(record) = self.take(key)
         {
             record.end(Update::Out { why });
@@ -273,15 +263,31 @@ impl Visits {
     }
 
     /// True where the store may have lost the place of this session with the last of its data: the connection has broken
-    /// since the place was last known to be there.
-    pub fn may_be_lost(&mut self, key: &Key, session: &SessionId, breaks: u64) -> bool {
-        self.of_session(key, session)
-            .is_some_and(|record| matches!(&record.stage, Stage::Waiting(waiter) if waiter.breaks != breaks))
+    /// since the place was last known to be there, and what stands in its stead is from before the session's time.
+    pub fn may_be_lost(&mut self, key: &Key, session: &SessionId, (breaks, since_ms): (u64, u64)) -> bool {
+        self.waiter(key, session).is_some_and(|waiter| waiter.breaks != breaks && since_ms < waiter.entered_ms)
+    }
+
+    /// True where the ticket of this session is one of that epoch.
+    pub fn is_of_epoch(&mut self, key: &Key, session: &SessionId, epoch: Epoch) -> bool {
+        self.of_session(key, session).is_some_and(|record| record.epoch == epoch)
+    }
+
+    /// The place of this session while it waits.
+    pub fn seq_of(&mut self, key: &Key, session: &SessionId) -> Option<u64> {
+        self.waiter(key, session).map(|waiter| waiter.seq)
+    }
+
+    fn waiter(&mut self, key: &Key, session: &SessionId) -> Option<&mut Waiter> {
+        match &mut self.of_session(key, session)?.stage {
+            Stage::Waiting(waiter) => Some(waiter),
+            Stage::Asking { .. } | Stage::Admitted { .. } => None,
+        }
     }
 
     /// True while this session waits.
     pub fn waits(&mut self, key: &Key, session: &SessionId) -> bool {
-        self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
+        self.waiter(key, session).is_some()
     }
 
     /// Tells everybody who waits in the line where they stand. Whoever is beyond the list is moved up by what was
@@ -299,25 +305,6 @@ impl Visits {
             };
             waiter.tell(position, ahead, standing.at_ms, standing.wait_ms(ahead));
         }
-    }
-}
-
-impl Waiter {
-    fn moved_up(&self, per_second: f64, now_ms: u64) -> u64 {
-        #[expect(clippy::cast_precision_loss, reason = "a time between two looks")]
-        let seconds = now_ms.saturating_sub(self.at_ms) as f64 / 1_000.0;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
-        let passed = (per_second * seconds) as u64;
-        self.ahead.saturating_sub(passed)
-    }
-
-    fn tell(&mut self, position: Option<u64>, ahead: u64, at_ms: u64, estimate_ms: Option<u64>) {
-        (self.ahead, self.at_ms) = (ahead, at_ms);
-        self.told.send_if_modified(|state| {
-            let changed = (state.position, state.estimate_ms) != (position, estimate_ms);
-            (state.position, state.estimate_ms) = (position, estimate_ms);
-            changed
-        });
     }
 }
 
