@@ -265,6 +265,9 @@ async fn sto_15_each_fault_of_the_data_has_its_line() {
     assert_eq!(told["not_believed"], 1, "{told}");
     says(json(&scene, &[]), 1, "control", "fail", &["1 not believed", "change its password"]);
     scene.by_hand(&["HDEL", "maitred:{eu}:control", "kill"]).await;
+    scene.by_hand(&["HSET", "maitred:{eu}:control", "junk", "x", "kill:a b", "x"]).await;
+    says(json(&scene, &[]), 0, "control", "warn", &["2 fields are no entries", "junk", "HDEL"]);
+    scene.by_hand(&["HDEL", "maitred:{eu}:control", "junk", "kill:a b"]).await;
 
     scene.by_hand(&["ZADD", "maitred:{eu}:due:b1", "1", "alice"]).await;
     scene.by_hand(&["SADD", "maitred:{eu}:due", "b1"]).await;

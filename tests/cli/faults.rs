@@ -43,6 +43,17 @@ fn cli_1_a_store_that_is_down_is_one_line_with_its_address() {
     run(maitred(&["nodes", "--store", "http://hunter2@x"])).code(2).complains(&["--store", "redis://"]);
 }
 
+// CLI-1: a command may ask another store than its options say, and whoever is sent to look at the wrong one looks in vain.
+#[test]
+fn cli_1_an_error_names_the_store_that_was_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("push.yml");
+    std::fs::write(&file, "store: {url: \"redis://127.0.0.1:1/7\"}\ndispatch: {maxRetries: 5}\n").expect("written");
+    let ran = run(maitred(&["config", "push", &file.display().to_string()])).code(1);
+    let said = ran.complains(&["127.0.0.1:1/7", "Connection refused"]);
+    assert!(!said.err.contains("6379"), "{said:?}");
+}
+
 // STO-12: neither what works nor what fails shows the password.
 #[test]
 fn sto_12_a_password_shows_in_no_output_and_a_wrong_one_is_told() {
@@ -93,8 +104,16 @@ async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
     run(command).code(1).complains(&["NOPERM", "docs/operating.md"]);
 
     scene.by_hand(&["SET", "maitred:{eu}:roles", "x"]).await;
-    scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "look at the key with TYPE"]);
+    scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "maitred:{eu}:roles", "look at the key with TYPE"]);
     scene.run(release).code(0);
+    // A script names itself and its keys: which of them it was the store does not say.
+    scene.by_hand(&["SET", "maitred:{eu}:gate:login", "x"]).await;
+    let pause = &["queue", "login", "pause"][..];
+    let mut command = scene.command(pause);
+    command.env("MAITRED_LOG", "error");
+    let ran = run(command);
+    assert!(ran.code == Some(1) && ran.err.contains("WRONGTYPE"), "{ran:?}");
+    assert!(ran.err.contains("queue/pause at maitred:{eu}:gate:login"), "{ran:?}");
 }
 
 // CLI-1: colours are for terminals; a pipe gets none (every run here checks that), nor does NO_COLOR.
