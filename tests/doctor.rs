@@ -205,7 +205,7 @@ async fn sto_15_a_missing_secret_and_a_store_that_is_down_are_told_together() {
     let told = ran.code(1).json();
     let found = checks(&told);
     assert!(found["secret"].0 == "fail" && found["secret"].1.contains("MAITRED_SECRET"), "{told}");
-    assert!(found["reachable"].0 == "fail" && found["reachable"].2.contains("127.0.0.1:1"), "{told}");
+    assert!(found["reachable"].0 == "fail" && found["reachable"].1.contains("127.0.0.1:1"), "{told}");
 
     // The store is looked at without a secret too.
     let scene = good().await;

@@ -1,3 +1,5 @@
+use maitred::token::BookOptions;
+
 use crate::scene::{Scene, backend, maitred, run};
 use crate::support::store::TestStore;
 
@@ -107,13 +109,10 @@ async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
     scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "maitred:{eu}:roles", "look at the key with TYPE"]);
     scene.run(release).code(0);
     // A script names itself and its keys: which of them it was the store does not say.
+    let scene = Scene::with_config("lines: {login: {}}\n", BookOptions::default()).await;
     scene.by_hand(&["SET", "maitred:{eu}:gate:login", "x"]).await;
-    let pause = &["queue", "login", "pause"][..];
-    let mut command = scene.command(pause);
-    command.env("MAITRED_LOG", "error");
-    let ran = run(command);
-    assert!(ran.code == Some(1) && ran.err.contains("WRONGTYPE"), "{ran:?}");
-    assert!(ran.err.contains("queue/pause at maitred:{eu}:gate:login"), "{ran:?}");
+    let pause = &["queue", "login", "pause"];
+    scene.run(pause).code(1).complains(&["queue/pause at maitred:{eu}:gate:login", "WRONGTYPE"]);
 }
 
 // CLI-1: colours are for terminals; a pipe gets none (every run here checks that), nor does NO_COLOR.
