@@ -5,6 +5,7 @@
 
 mod refusal;
 
+use refusal::at_keys;
 pub use refusal::{RouteRefusal, StoreRefusal};
 
 use crate::ids::{Epoch, InvalidId, NodeId, ObjectKey, ServiceName};
@@ -73,24 +74,27 @@ pub enum Error {
     },
 
     /// The store could not be reached, or did not answer inside the time. If a mutation was under way its outcome is
-    /// unknown; repeating the same operation is safe.
+    /// unknown; repeating the same operation is safe. The text names the store that was asked.
     #[error("the store did not answer while {during}: {reason}")]
     Unreachable {
         /// What was under way.
         during: &'static str,
-        /// The client's reason; holds no password.
+        /// The address, where one store was asked, and the client's reason; holds no password.
         reason: String,
     },
 
     /// The store answered with an error.
-    #[error("the store refused while {during}: {detail} ({})", .refusal.advice())]
+    #[error("the store refused while {during}{}: {detail} ({})", at_keys(.keys), .refusal.advice())]
     Refused {
-        /// What was under way.
+        /// What was under way: a script by its name, or a read in words.
         during: &'static str,
         /// The kind of refusal.
         refusal: StoreRefusal,
         /// The store's own message.
         detail: String,
+        /// Keys and channels of the refused command, where one of them may be the reason and this process knows them: at
+        /// most [`REFUSED_KEYS_MAX`](Self::REFUSED_KEYS_MAX).
+        keys: Vec<String>,
     },
 
     /// A script or row holds something this build does not understand.
@@ -283,6 +287,9 @@ pub enum Error {
 }
 
 impl Error {
+    /// Most keys that a refusal of the store names.
+    pub const REFUSED_KEYS_MAX: usize = 8;
+
     /// Who has to act.
     pub fn class(&self) -> Class {
         match self {

@@ -10,7 +10,7 @@ use maitred::node::{BeatOutcome, CONFIG, Control, KILL, drain_name, kill_name};
 use maitred::store::{Invocation, Store, boot_ms, scripts};
 use redis::aio::MultiplexedConnection;
 use support::fault::{Action, FaultProxy};
-use support::store::TestStore;
+use support::store::{TestStore, command_stats};
 use tokio_util::sync::CancellationToken;
 
 async fn entry(conn: &mut MultiplexedConnection, name: &str) -> String {
@@ -262,4 +262,60 @@ async fn r_32_answers_that_overtake_each_other_are_no_old_entries() {
         reader.await.unwrap();
     }
     assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+// with the store's password alone somebody could else make every switch unreadable, for operators and for nodes: a read
+// of all of it takes the store half a second for each that asks.
+#[tokio::test]
+async fn r_32_a_hash_that_was_filled_up_is_read_by_name_and_every_switch_works() {
+    let server = TestStore::start();
+    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let (operator, trust) = (Control::default(), kit::trust());
+    let (one, other, later) = (node("p1"), node("p2"), node("p3"));
+    let mut member = membership(&store, "p1", "proxy", LONG_MS);
+    member.join(blank()).await.unwrap();
+    operator.put(&store, &trust, KILL, "on", "ops").await.unwrap();
+    operator.put(&store, &trust, &drain_name(&one), "on", "ops").await.unwrap();
+    operator.put(&store, &trust, &drain_name(&later), "on", "ops").await.unwrap();
+    for batch in 0..50 {
+        let mut fill = redis::cmd("HSET");
+        fill.arg(key("control"));
+        for n in 0..1_000 {
+            // Some look like entries of nodes, and some are no text.
+            let name = [b"junk-\xff".as_slice(), b"drain:nobody-", b"kill:nobody-"][n % 3];
+            fill.arg([name, format!("{batch}-{n}").as_bytes()].concat()).arg("{\"value\":\"on\"}");
+        }
+        let _: u64 = fill.query_async(&mut conn).await.unwrap();
+    }
+    let wholes =
+        async |conn: &mut MultiplexedConnection| command_stats(conn).await.get("hgetall").map_or(0, |stat| stat.calls);
+    let before = wholes(&mut conn).await;
+
+    let seen = Control::default();
+    let beat = member.beat(blank(), &seen).await.unwrap();
+    assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: true });
+    seen.refresh(&store, &trust).await.unwrap();
+    assert!(seen.is_on(KILL) && seen.is_draining(&one) && !seen.is_draining(&other));
+    assert_eq!(seen.strangers(), 50_001, "the entry of a node that is on no roster is among them");
+    assert_eq!(seen.entries().len(), 2);
+    let beat = member.beat(blank(), &seen).await.unwrap();
+    assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: false }, "it knows all that concerns it");
+
+    // Operators switch what is there, and what nobody has seen yet.
+    operator.put(&store, &trust, KILL, "off", "ops").await.unwrap();
+    operator.put(&store, &trust, &kill_name(&other), "on", "ops").await.unwrap();
+    let fresh = Control::default();
+    fresh.put(&store, &trust, &drain_name(&later), "off", "ops").await.unwrap();
+    seen.refresh(&store, &trust).await.unwrap();
+    assert!(!seen.is_on(KILL), "who is killed and on no roster is not looked for");
+
+    // The node comes, and its own first beat says that there is something about it.
+    let mut newcomer = membership(&store, "p2", "proxy", LONG_MS);
+    newcomer.join(blank()).await.unwrap();
+    let beat = newcomer.beat(blank(), &seen).await.unwrap();
+    assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: true });
+    seen.refresh(&store, &trust).await.unwrap();
+    assert!(seen.is_killed(&other));
+    assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0, "nobody looks at junk");
+    assert_eq!(wholes(&mut conn).await, before, "nothing reads the whole of it");
 }

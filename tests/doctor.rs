@@ -205,7 +205,7 @@ async fn sto_15_a_missing_secret_and_a_store_that_is_down_are_told_together() {
     let told = ran.code(1).json();
     let found = checks(&told);
     assert!(found["secret"].0 == "fail" && found["secret"].1.contains("MAITRED_SECRET"), "{told}");
-    assert!(found["reachable"].0 == "fail" && found["reachable"].2.contains("127.0.0.1:1"), "{told}");
+    assert!(found["reachable"].0 == "fail" && found["reachable"].1.contains("127.0.0.1:1"), "{told}");
 
     // The store is looked at without a secret too.
     let scene = good().await;
@@ -265,6 +265,9 @@ async fn sto_15_each_fault_of_the_data_has_its_line() {
     assert_eq!(told["not_believed"], 1, "{told}");
     says(json(&scene, &[]), 1, "control", "fail", &["1 not believed", "change its password"]);
     scene.by_hand(&["HDEL", "maitred:{eu}:control", "kill"]).await;
+    scene.by_hand(&["HSET", "maitred:{eu}:control", "junk", "x", "kill:a b", "x"]).await;
+    says(json(&scene, &[]), 0, "control", "warn", &["2 fields are no entries", "junk", "HDEL"]);
+    scene.by_hand(&["HDEL", "maitred:{eu}:control", "junk", "kill:a b"]).await;
 
     scene.by_hand(&["ZADD", "maitred:{eu}:due:b1", "1", "alice"]).await;
     scene.by_hand(&["SADD", "maitred:{eu}:due", "b1"]).await;

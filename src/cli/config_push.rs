@@ -47,7 +47,8 @@ pub(super) async fn push(context: &Context, options: &PushOptions) -> Result<(),
         let sections = Push::sections();
         return Err(Failure::Usage(format!("{} gives nothing that can be pushed: {sections}", file.display())));
     }
-    let entry = put(&context.or_of(file)?, push.text(), &options.writer).await?;
+    let own = context.or_of(file)?;
+    let entry = put(&own, push.text(), &options.writer).await.map_err(|failure| failure.at(&own))?;
     if context.json {
         view::json(&json!({
             "ok": true, "version": entry.version, "by": entry.by, "keys": push.keys(), "left_out": push.left_out(),

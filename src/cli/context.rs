@@ -142,11 +142,14 @@ impl Context {
         }
     }
 
-    /// What to do about a store that does not answer. Without user and password.
-    pub fn store_hint(&self) -> String {
-        let url = self.config.store.url.as_ref().map_or_else(|| DEFAULT_STORE.to_owned(), ToString::to_string);
-        format!(
-            "is a store up at {url}? --store, MAITRED_STORE or the config's store.url say where it is; the command can be given again"
-        )
+    /// True where the reason of an unreachable store names the store of this context.
+    pub fn is_about_its_store(&self, reason: &str) -> bool {
+        let asked = Setup::store_options(&self.config).map(|options| options.url.to_string());
+        asked.is_ok_and(|asked| reason.strip_prefix(&asked).is_some_and(|rest| rest.starts_with(": ")))
+    }
+
+    /// What to do about a store that does not answer.
+    pub fn store_hint(&self) -> &'static str {
+        "is a store up there? --store, MAITRED_STORE or the config's store.url say where it is; the command can be given again"
     }
 }

@@ -71,6 +71,7 @@ async fn put(context: &Context, node: &NodeId, value: &str, by: &NodeId) -> Resu
 async fn status(context: &Context, only: Option<&NodeId>) -> Result<(), Failure> {
     let (store, trust) = context.fleet_to_read().await?;
     let control = Control::default();
+    only.iter().for_each(|node| control.want(&drain_name(node)));
     control.refresh(&store, &trust).await?;
     let not_believed = trust.audit().total();
     let drains: Vec<(String, ControlEntry)> = control

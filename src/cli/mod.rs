@@ -117,10 +117,14 @@ impl Failure {
         Self::Io(format!("{doing}: {error}"))
     }
 
-    /// Says where the store was looked for, where it did not answer.
+    /// Says what to do about the store of `context` where it did not answer. A command may have asked another one, a
+    /// private store or that of another file: the error names it, and these options are no help there.
     fn at(self, context: &Context) -> Self {
         match self {
-            Self::Error(error @ Error::Unreachable { .. }) => Self::Io(format!("{error}; {}", context.store_hint())),
+            Self::Error(Error::Unreachable { during, reason }) if context.is_about_its_store(&reason) => {
+                let error = Error::Unreachable { during, reason };
+                Self::Io(format!("{error}; {}", context.store_hint()))
+            }
             other => other,
         }
     }
@@ -191,4 +195,31 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Bench(options) => bench::run(&context, options).await,
     };
     outcome.map_err(|failure| failure.at(&context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // CLI-1, CLI-2: the demo has a store of its own; advice about the operator's would send people to look in the wrong place.
+    #[test]
+    fn cli_1_advice_about_a_store_is_given_for_the_one_that_was_asked() {
+        let globals = context::Globals {
+            store: Some("redis://op:hunter2@store.example/3".to_owned()),
+            zone: None,
+            config: None,
+            json: false,
+        };
+        let context = Context::new(globals).map_err(|failure| failure.text()).expect("a context");
+        let told = |reason: &str| {
+            let error = Error::Unreachable { during: "node/beat", reason: reason.to_owned() };
+            Failure::Error(error).at(&context).text().expect("a text")
+        };
+        let own = told("redis://store.example:6379/3: timed out");
+        assert!(own.contains("--store") && own.contains("store.example:6379/3"), "{own}");
+        for other in ["unix:///tmp/maitred-x/store.sock?db=0: timed out", "redis://store.example:6379/31: timed out"] {
+            let told = told(other);
+            assert!(told.ends_with(other), "{told}");
+        }
+    }
 }

@@ -60,6 +60,15 @@ impl StoreRefusal {
     }
 }
 
+/// Where a command was refused, as the text of an error goes on: nothing where no key is known.
+pub(super) fn at_keys(keys: &[String]) -> String {
+    match keys {
+        [] => String::new(),
+        [key] => format!(" at {key}"),
+        keys => format!(" at one of {}", keys.join(", ")),
+    }
+}
+
 /// Why a message to an object was not handled, or not to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -1,84 +1,38 @@
-use std::collections::HashMap;
+mod entry;
+mod look;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
 
-use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
+use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
 use crate::store::{Invocation, Store, Trust, scripts};
 
 use super::switches::Switches;
+pub use entry::{CONFIG, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, drain_name, kill_name};
+use entry::{SOURCE, signed};
+use look::{Look, look};
 
-/// The fleet-wide kill switch.
-pub const KILL: &str = "kill";
-/// The config that an operator pushed (POL-5): its value is a text of `agent::config`, empty where it was withdrawn.
-pub const CONFIG: &str = "config";
 /// How much of the end of the `config` entry tells a beat whether it changed: the signature stands there, and the whole
 /// would make every beat as long as the config.
 const CONFIG_TAIL_BYTES: usize = 64;
-/// Where entries come from, in the audit.
-const SOURCE: &str = "control";
 /// What an error shows of a value.
 const SHOWN_CHARS: usize = 64;
-/// What the name of each drain entry starts with.
-pub const DRAIN_PREFIX: &str = "drain:";
-/// The label of a node's own row by which it shows that it heard of its drain; its text is who drains it.
-pub const DRAINING_LABEL: &str = "draining";
 /// Tries of a control write against other writers and the clock.
 const PUT_TRIES: usize = 8;
-
-/// One control entry as it stands in the store: JSON text in the hash `control`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ControlEntry {
-    /// `on` or `off` for switches, a text for the config.
-    pub value: String,
-    /// Grows with every write.
-    pub version: u64,
-    /// Who wrote it.
-    pub by: String,
-    /// When, in store ms.
-    pub at: u64,
-    /// Schema version.
-    pub v: u32,
-    /// Signature over name, value, version, by, at and v.
-    pub sig: String,
-}
-
-impl ControlEntry {
-    /// True for a switch that is on.
-    pub fn is_on(&self) -> bool {
-        self.value == "on"
-    }
-
-    /// Reads the bytes of the entry `name`. `None` where they do not verify, which is counted and audited.
-    pub fn from_bytes(trust: &Trust, name: &str, bytes: &[u8]) -> Option<Self> {
-        let Ok(entry) = serde_json::from_slice::<Self>(bytes) else {
-            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
-            return None;
-        };
-        if entry.v != SCHEMA_VERSION {
-            trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
-            return None;
-        }
-        let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
-        let fields = [name, &entry.value, &version, &entry.by, &at, &v];
-        if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
-            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
-            return None;
-        }
-        Some(entry)
-    }
-}
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     bytes: Vec<u8>,
     in_force: Option<ControlEntry>,
+    /// Looked for by name although nothing may stand there.
+    wanted: bool,
 }
 
 /// The control entries this process last looked at. A forged entry is remembered by its bytes, so that scripts pass,
@@ -90,6 +44,8 @@ pub struct Control {
     changes: Arc<watch::Sender<u64>>,
     /// Reads that began.
     begun: Arc<AtomicU64>,
+    /// Fields that were no entries, at the last read.
+    strangers: Arc<AtomicU64>,
     /// One read at a time: of two at once the older could be looked at last, and would look like an old entry put back.
     last_read: Arc<Mutex<LastRead>>,
 }
@@ -135,10 +91,9 @@ impl Control {
     }
 
     async fn read(&self, store: &Store, trust: &Trust) -> Result<()> {
-        let entries = store.exact_fields(store.keys().control()).await?;
-        // A name that is no text was written by hand, and nobody ever asks for it.
-        let entries: HashMap<String, Vec<u8>> =
-            entries.into_iter().filter_map(|(name, bytes)| Some((String::from_utf8(name).ok()?, bytes))).collect();
+        // Boxed: readers of all kinds wait for this deep in their own calls.
+        let Look { entries, strangers } = Box::pin(look(store, || self.names())).await?;
+        self.strangers.store(strangers, Ordering::Release);
         let mut taken = 0;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
         for (name, bytes) in &entries {
@@ -165,7 +120,7 @@ impl Control {
             if !there {
                 known.bytes.clear();
             }
-            there || known.in_force.is_some()
+            there || known.in_force.is_some() || known.wanted
         });
         self.switches.store(Arc::new(switches(&seen)));
         drop(seen);
@@ -173,6 +128,23 @@ impl Control {
             self.changes.send_modify(|count| *count += taken);
         }
         Ok(())
+    }
+
+    /// The names that were looked at or are wanted.
+    fn names(&self) -> BTreeSet<String> {
+        self.seen.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// From the next read on the entry `name` is looked for whatever else stands in the store. Entries of the fleet and of
+    /// nodes on a roster always are.
+    pub fn want(&self, name: &str) {
+        self.seen.write().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().wanted = true;
+    }
+
+    /// Fields of the hash that were no entries when it was last read: nothing of ours writes them. Where it is filled up,
+    /// entries of nodes that are on no roster count among them.
+    pub fn strangers(&self) -> u64 {
+        self.strangers.load(Ordering::Acquire)
     }
 
     /// Counts the entries that came into force; a change can be awaited.
@@ -243,6 +215,7 @@ impl Control {
     pub async fn put(&self, store: &Store, trust: &Trust, name: &str, value: &str, by: &str) -> Result<ControlEntry> {
         // `at` is signed, and no script looks at it.
         store.sync_clock().await?;
+        self.want(name);
         self.refresh(store, trust).await?;
         let last = self.entry(name).map_or(0, |entry| entry.version);
         self.put_over(store, trust, name, last, value, by).await
@@ -314,16 +287,6 @@ impl Control {
     }
 }
 
-/// The name of a node's own kill switch.
-pub fn kill_name(id: &NodeId) -> String {
-    format!("kill:{id}")
-}
-
-/// The name of a node's drain entry.
-pub fn drain_name(id: &NodeId) -> String {
-    format!("{DRAIN_PREFIX}{id}")
-}
-
 fn switches(seen: &HashMap<String, Seen>) -> Switches {
     let mut switches = Switches::default();
     for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
@@ -342,11 +305,4 @@ fn switches(seen: &HashMap<String, Seen>) -> Switches {
 
 fn is_on(seen: &Seen) -> bool {
     seen.in_force.as_ref().is_some_and(ControlEntry::is_on)
-}
-
-fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {
-    let (version_text, at_text) = (version.to_string(), at.to_string());
-    let fields = [name, value, &version_text, by, &at_text, SCHEMA_VERSION_TEXT];
-    let sig = trust.keyring().sign(Kind::Control, &fields).as_str().to_owned();
-    ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
 }

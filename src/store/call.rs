@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use redis::aio::{ConnectionLike, ConnectionManager};
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::clock::boot_ms;
@@ -35,6 +35,16 @@ impl Invocation {
     #[cfg(feature = "cli")]
     pub(super) fn command(&self) -> &Cmd {
         &self.command
+    }
+
+    /// The keys, as texts.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let mut words = self.command.args_iter().skip(2).map(|word| match word {
+            Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        });
+        let count = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        words.take(count).collect()
     }
 
     /// Adds an argument, in the order of the script's header.
@@ -123,10 +133,10 @@ fn passes_by_itself(error: &Error) -> bool {
 }
 
 /// What a call ends with whose earlier try had no answer: a later refusal of the store is no definite outcome.
-fn still_unknown(error: Error) -> Error {
+fn still_unknown(store: &Store, error: Error) -> Error {
     match error {
         Error::Refused { during, detail, .. } => {
-            Error::Unreachable { during, reason: format!("no answer, then refused: {detail}") }
+            store.unreachable(during, &format!("no answer, then refused: {detail}"))
         }
         error => error,
     }
@@ -144,8 +154,7 @@ impl Store {
     pub async fn run(&self, invocation: &Invocation) -> Result<Answer> {
         let deadline = Instant::now() + self.options().operation_timeout;
         let Ok(_turn) = timeout_at(deadline, self.turns().acquire()).await else {
-            let (during, reason) = (invocation.script.name(), "not sent: too many calls wait for the store".to_owned());
-            return Err(Error::Unreachable { during, reason });
+            return Err(self.unreachable(invocation.script.name(), "not sent: too many calls wait for the store"));
         };
         self.run_until(invocation, deadline).await
     }
@@ -169,14 +178,14 @@ impl Store {
                     unknown |= matches!(error, Error::Unreachable { .. });
                     let pause = pauses.next().unwrap_or(MAX_PAUSE);
                     if Instant::now() + pause >= deadline {
-                        return Err(if unknown { still_unknown(error) } else { error });
+                        return Err(if unknown { still_unknown(self, error) } else { error });
                     }
                     metrics::counter!("maitred_script_retries_total", "script" => script.name()).increment(1);
                     tracing::debug!(script = script.name(), %error, "repeating under the same operation");
                     sleep(pause).await;
                 }
                 // An earlier try may have had its effect: that the store refuses the repeat says nothing of it.
-                Err(error @ Error::Refused { .. }) if unknown => return Err(still_unknown(error)),
+                Err(error @ Error::Refused { .. }) if unknown => return Err(still_unknown(self, error)),
                 outcome => return outcome,
             }
         }
@@ -195,7 +204,7 @@ impl Store {
                 None => Err(Sent::Late),
             };
         }
-        Answer::read(script, value.map_err(|sent| sent.typed(script.name()))?)
+        Answer::read(script, value.map_err(|sent| fault::at(sent.typed(self, script.name()), invocation.keys()))?)
     }
 
     /// Sends many calls in one pipeline and answers each in its place. What was refused with NOSCRIPT is sent again
@@ -222,7 +231,9 @@ impl Store {
         let took = started.elapsed();
         let answers = invocations.iter().zip(values).map(|(call, value)| {
             let outcome = match value {
-                Value::ServerError(error) => Err(fault::typed(call.script.name(), &RedisError::from(error))),
+                Value::ServerError(error) => {
+                    Err(self.fault_at(call.script.name(), &RedisError::from(error), call.keys()))
+                }
                 value => Answer::read(call.script, value),
             };
             measure(call.script, &outcome, took);
@@ -243,7 +254,7 @@ impl Store {
         let values = loaded.split_off(loads.len().min(loaded.len()));
         for (script, value) in needed.into_iter().zip(loaded) {
             metrics::counter!("maitred_script_reloads_total", "script" => script.name()).increment(1);
-            let value = value.extract_error().map_err(|error| fault::typed("SCRIPT LOAD", &error))?;
+            let value = value.extract_error().map_err(|error| self.fault("SCRIPT LOAD", &error))?;
             check_pin(script, value)?;
         }
         Ok(values)
@@ -260,7 +271,7 @@ impl Store {
         let answered = self.on_shared(bound, async |mut connection: ConnectionManager| {
             connection.req_packed_commands(&pipeline, 0, count).await
         });
-        answered.await.map_err(|sent| sent.typed(during))
+        answered.await.map_err(|sent| sent.typed(self, during))
     }
 
     /// One command on the shared connection, bounded by the command timeout and by `deadline`.
@@ -307,7 +318,7 @@ impl Store {
     /// SCRIPT LOAD, and the comparison of the store's answer with the pin.
     pub(super) async fn load_script(&self, script: &'static Script) -> Result<()> {
         let deadline = Instant::now() + self.options().command_timeout;
-        let value = self.send(&load_command(script), deadline).await.map_err(|sent| sent.typed("SCRIPT LOAD"))?;
+        let value = self.send(&load_command(script), deadline).await.map_err(|sent| sent.typed(self, "SCRIPT LOAD"))?;
         check_pin(script, value)
     }
 }
@@ -366,10 +377,10 @@ pub(super) enum Sent {
 }
 
 impl Sent {
-    pub(super) fn typed(&self, during: &'static str) -> Error {
+    pub(super) fn typed(&self, store: &Store, during: &'static str) -> Error {
         match self {
-            Self::Late => Error::Unreachable { during, reason: "no answer inside the command timeout".to_owned() },
-            Self::Redis(error) => fault::typed(during, error),
+            Self::Late => store.unreachable(during, "no answer inside the command timeout"),
+            Self::Redis(error) => store.fault(during, error),
         }
     }
 }

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::call::MAX_PAUSE;
 use super::clock::{StoreClock, boot_ms};
-use super::fault;
 use super::keys::Keys;
 use super::link::Link;
 use super::scripts;
@@ -153,7 +152,7 @@ impl Store {
             command.arg(script.pinned());
         }
         let deadline = Instant::now() + self.options().command_timeout;
-        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed(during))?;
+        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed(self, during))?;
         let held: Vec<u8> =
             redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })?;
         Ok(held.into_iter().map(|held| held == 1).collect())
@@ -163,7 +162,7 @@ impl Store {
     pub async fn sync_clock(&self) -> Result<()> {
         let sent = boot_ms();
         let deadline = Instant::now() + self.options().command_timeout;
-        let value = self.send(&redis::cmd("TIME"), deadline).await.map_err(|sent| sent.typed("TIME"))?;
+        let value = self.send(&redis::cmd("TIME"), deadline).await.map_err(|sent| sent.typed(self, "TIME"))?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(value)
             .map_err(|error| Error::Protocol { during: "TIME", detail: error.to_string() })?;
         self.clock().observe(seconds.saturating_mul(1000).saturating_add(micros / 1000), sent, boot_ms());
@@ -174,7 +173,7 @@ impl Store {
     pub async fn server_info(&self) -> Result<ServerInfo> {
         let deadline = Instant::now() + self.options().command_timeout;
         let command = redis::cmd("INFO").arg("server").clone();
-        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed("INFO"))?;
+        let value = self.send(&command, deadline).await.map_err(|sent| sent.typed(self, "INFO"))?;
         let text: String = redis::from_redis_value(value)
             .map_err(|error| Error::Protocol { during: "INFO", detail: error.to_string() })?;
         let field = |name: &str| {
@@ -232,8 +231,8 @@ impl Store {
 
     pub(super) async fn pooled(&self, during: &'static str) -> Result<deadpool_redis::Connection> {
         self.inner.pool.get().await.map_err(|error| match error {
-            deadpool_redis::PoolError::Backend(error) => fault::typed(during, &error),
-            other => Error::Unreachable { during, reason: other.to_string() },
+            deadpool_redis::PoolError::Backend(error) => self.fault(during, &error),
+            other => self.unreachable(during, &other.to_string()),
         })
     }
 }

@@ -1,10 +1,48 @@
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::connect::Store;
 use crate::error::{Error, StoreRefusal};
 
 /// True where the store said that it does not have the script.
 pub(super) fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+impl Store {
+    /// The client's error in the crate's terms, with the store that was asked.
+    pub(super) fn fault(&self, during: &'static str, error: &RedisError) -> Error {
+        match typed(during, error) {
+            Error::Unreachable { during, reason } => self.unreachable(during, &reason),
+            error => error,
+        }
+    }
+
+    /// [`fault`](Self::fault) of a command about these keys or channels.
+    pub(super) fn fault_at<K: ToString>(
+        &self,
+        during: &'static str,
+        error: &RedisError,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Error {
+        at(self.fault(during, error), keys)
+    }
+
+    /// This store did not answer.
+    pub(super) fn unreachable(&self, during: &'static str, reason: &str) -> Error {
+        Error::Unreachable { during, reason: format!("{}: {reason}", self.options().url) }
+    }
+}
+
+/// Names the keys of a refused command, where one of them may be the reason.
+pub(super) fn at<K: ToString>(mut error: Error, about: impl IntoIterator<Item = K>) -> Error {
+    if let Error::Refused {
+        refusal: StoreRefusal::WrongType | StoreRefusal::Denied | StoreRefusal::Other, keys, ..
+    } = &mut error
+        && keys.is_empty()
+    {
+        keys.extend(about.into_iter().take(Error::REFUSED_KEYS_MAX).map(|key| key.to_string()));
+    }
+    error
 }
 
 /// The client's error in the crate's terms. Nothing the store says holds a password; what the client says of a
@@ -14,7 +52,7 @@ pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
     if let Some((_, first)) = error.clone().into_server_errors().as_deref().and_then(|all| all.first()) {
         let code = first.code();
         let detail = first.details().map_or_else(|| code.to_owned(), |details| format!("{code} {details}"));
-        return Error::Refused { during, refusal: refusal(code, &detail), detail };
+        return Error::Refused { during, refusal: refusal(code, &detail), detail, keys: Vec::new() };
     }
     match error.kind() {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::ClusterConnectionNotFound => {
@@ -22,7 +60,7 @@ pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
         }
         ErrorKind::AuthenticationFailed => {
             let detail = error.code().unwrap_or("authentication failed").to_owned();
-            Error::Refused { during, refusal: StoreRefusal::Unauthenticated, detail }
+            Error::Refused { during, refusal: StoreRefusal::Unauthenticated, detail, keys: Vec::new() }
         }
         ErrorKind::Server(_) | ErrorKind::Extension => {
             let code = error.code().unwrap_or("");
@@ -30,7 +68,7 @@ pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
                 Some(detail) => format!("{code} {detail}"),
                 None => code.to_owned(),
             };
-            Error::Refused { during, refusal: refusal(code, &detail), detail }
+            Error::Refused { during, refusal: refusal(code, &detail), detail, keys: Vec::new() }
         }
         _ => Error::Protocol { during, detail: error.to_string() },
     }
@@ -79,5 +117,20 @@ mod tests {
         ] {
             assert_eq!(refusal(code, detail), want, "{detail}");
         }
+    }
+
+    #[test]
+    fn rel_4_a_refusal_names_the_keys_where_one_of_them_may_be_the_reason() {
+        let refused =
+            |refusal| Error::Refused { during: "node/beat", refusal, detail: "X".to_owned(), keys: Vec::new() };
+        let named = |refusal, keys: &[&str]| at(refused(refusal), keys).to_string();
+        assert!(named(StoreRefusal::WrongType, &["a"]).starts_with("the store refused while node/beat at a: X ("));
+        assert!(
+            named(StoreRefusal::Denied, &["a", "b"]).starts_with("the store refused while node/beat at one of a, b: X")
+        );
+        assert!(named(StoreRefusal::OutOfMemory, &["a"]).starts_with("the store refused while node/beat: X"));
+        let many: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let Error::Refused { keys, .. } = at(refused(StoreRefusal::Other), &many) else { panic!("another error") };
+        assert_eq!(keys.len(), Error::REFUSED_KEYS_MAX);
     }
 }

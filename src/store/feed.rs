@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use super::call::{MAX_PAUSE, retry_pauses};
 use super::clock::boot_ms;
 use super::connect::Store;
-use super::fault;
 use super::keys::Key;
 use crate::error::{Error, Result};
 
@@ -164,7 +163,7 @@ impl Feed {
         let mut connection = self.connect(store, channels, sink, Arc::clone(&lost)).await?;
         let names: Vec<&str> = channels.iter().map(|(_, name)| name.as_str()).collect();
         let subscribed = timeout(options.connect_timeout, connection.subscribe(&names)).await;
-        subscribed.map_err(|_| late(during))?.map_err(|error| fault::typed(during, &error))?;
+        subscribed.map_err(|_| late(store, during))?.map_err(|error| store.fault_at(during, &error, &names))?;
         self.touch();
         self.state.dropped.store(false, Ordering::Release);
         self.state.missed();
@@ -176,7 +175,7 @@ impl Feed {
         loop {
             tokio::select! {
                 () = lost.notified() => {
-                    return Err(Error::Unreachable { during: "listening", reason: "the connection was closed".to_owned() });
+                    return Err(store.unreachable("listening", "the connection was closed"));
                 }
                 () = sleep(PING_EVERY) => {}
             }
@@ -190,8 +189,8 @@ impl Feed {
             let ping = redis::cmd("PING");
             timeout(options.command_timeout, ping.exec_async(&mut connection))
                 .await
-                .map_err(|_| late("listening"))?
-                .map_err(|error| fault::typed("listening", &error))?;
+                .map_err(|_| late(store, "listening"))?
+                .map_err(|error| store.fault("listening", &error))?;
             self.touch();
         }
     }
@@ -230,7 +229,7 @@ impl Feed {
             .client()
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|error| fault::typed("subscribing", &error))
+            .map_err(|error| store.fault("subscribing", &error))
     }
 
     fn touch(&self) {
@@ -238,8 +237,8 @@ impl Feed {
     }
 }
 
-fn late(during: &'static str) -> Error {
-    Error::Unreachable { during, reason: "no answer inside the timeout".to_owned() }
+fn late(store: &Store, during: &'static str) -> Error {
+    store.unreachable(during, "no answer inside the timeout")
 }
 
 fn message_of(data: Vec<Value>, known: &[(FeedChannel, String)]) -> Option<(FeedChannel, Vec<u8>)> {

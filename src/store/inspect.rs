@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::boot_ms;
 use super::connect::Store;
-use super::fault;
 use super::keys::Key;
 use crate::error::{Error, Result};
 
@@ -17,7 +16,7 @@ const PUBLISH: &str = "return redis.call('PUBLISH', ARGV[1], ARGV[2])";
 impl Store {
     async fn ask(&self, command: &Cmd, during: &'static str) -> Result<Value> {
         let deadline = Instant::now() + self.options().command_timeout;
-        self.send(command, deadline).await.map_err(|sent| sent.typed(during))
+        self.send(command, deadline).await.map_err(|sent| sent.typed(self, during))
     }
 
     /// The fields of one section of `INFO`.
@@ -101,13 +100,13 @@ impl Store {
             .client()
             .get_multiplexed_async_connection_with_config(&config)
             .await
-            .map_err(|error| fault::typed(during, &error))?;
-        let late = || Error::Unreachable { during, reason: "nothing was heard inside the timeout".to_owned() };
+            .map_err(|error| self.fault(during, &error))?;
+        let late = || self.unreachable(during, "nothing was heard inside the timeout");
         let bound = self.options().connect_timeout;
         tokio::time::timeout(bound, connection.subscribe(channel))
             .await
             .map_err(|_| late())?
-            .map_err(|error| fault::typed(during, &error))?;
+            .map_err(|error| self.fault(during, &error))?;
         let started = std::time::Instant::now();
         self.publish(channel, text.as_bytes()).await?;
         let heard = async {

@@ -36,7 +36,7 @@ impl Store {
     pub(crate) async fn run_bare(&self, call: &BareCall) -> Result<()> {
         let during = "a bare script";
         let mut connection = self.shared().carrier().connection();
-        let value = connection.req_packed_command(&call.0).await.map_err(|error| fault::typed(during, &error))?;
+        let value = connection.req_packed_command(&call.0).await.map_err(|error| self.fault(during, &error))?;
         refused(during, value)
     }
 
@@ -51,7 +51,7 @@ impl Store {
         let values = connection
             .req_packed_commands(&pipeline, 0, calls.len())
             .await
-            .map_err(|error| fault::typed(during, &error))?;
+            .map_err(|error| self.fault(during, &error))?;
         values.into_iter().try_for_each(|value| refused(during, value))
     }
 
@@ -62,9 +62,9 @@ impl Store {
         command.arg(words);
         let mut connection = self.shared().carrier().connection();
         let bound = Instant::now() + self.options().operation_timeout;
-        let late = |_| Error::Unreachable { during, reason: "no answer inside the operation timeout".to_owned() };
+        let late = |_| self.unreachable(during, "no answer inside the operation timeout");
         let value = timeout_at(bound, connection.req_packed_command(&command)).await.map_err(late)?;
-        let value = value.map_err(|error| fault::typed(during, &error))?;
+        let value = value.map_err(|error| self.fault(during, &error))?;
         redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })
     }
 }

@@ -11,6 +11,7 @@
 mod call;
 mod clock;
 mod connect;
+mod exact;
 mod fault;
 mod feed;
 mod inspect;

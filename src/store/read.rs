@@ -71,19 +71,19 @@ fn text_of(value: &Value) -> Option<String> {
 }
 
 /// The store's error about one key of a pipeline, where the others are not concerned; `Err` where they are.
-fn of_one(during: &'static str, error: &ServerError) -> Result<Error> {
-    match fault::typed(during, &RedisError::from(error.clone())) {
+fn of_one(during: &'static str, key: Key<'_>, error: &ServerError) -> Result<Error> {
+    match fault::at(fault::typed(during, &RedisError::from(error.clone())), [key]) {
         error @ Error::Refused { refusal: StoreRefusal::WrongType, .. } => Ok(error),
         error => Err(error),
     }
 }
 
 /// The values of one answer of a pipeline; none where the key is of another type.
-fn items_of<'a>(during: &'static str, value: &'a Value) -> Result<&'a [Value]> {
+fn items_of<'a>(during: &'static str, key: Key<'_>, value: &'a Value) -> Result<&'a [Value]> {
     match value {
         Value::Array(items) => Ok(items),
         Value::ServerError(error) => {
-            let error = of_one(during, error)?;
+            let error = of_one(during, key, error)?;
             tracing::debug!(%error, "a key of another type is left out");
             Ok(&[])
         }
@@ -93,16 +93,21 @@ fn items_of<'a>(during: &'static str, value: &'a Value) -> Result<&'a [Value]> {
 
 /// Single reads go through the shared connection, bulk reads through the pool. Reads are repeated by their callers.
 impl Store {
-    async fn read_one<T: FromRedisValue>(&self, command: &Cmd, during: &'static str) -> Result<T> {
+    pub(super) async fn read_one<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        key: Key<'_>,
+        during: &'static str,
+    ) -> Result<T> {
         let deadline = Instant::now() + self.options().command_timeout;
-        let value = self.send(command, deadline).await.map_err(|sent| sent.typed(during))?;
+        let value = self.send(command, deadline).await.map_err(|sent| fault::at(sent.typed(self, during), [key]))?;
         redis::from_redis_value(value).map_err(|error| Error::Protocol { during, detail: error.to_string() })
     }
 
     /// One hash (`HGETALL`); empty where the key does not exist.
     pub async fn row(&self, key: Key<'_>) -> Result<Row> {
         let during = "reading a row";
-        let value: Value = self.read_one(redis::cmd("HGETALL").arg(key), during).await?;
+        let value: Value = self.read_one(redis::cmd("HGETALL").arg(key), key, during).await?;
         Row::read(&value).ok_or_else(|| strange(during, &key.to_string()))
     }
 
@@ -128,10 +133,10 @@ impl Store {
             let values = connection
                 .req_packed_commands(&pipeline, 0, batch.len())
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
+                .map_err(|error| self.fault(during, &error))?;
             for (key, value) in batch.iter().zip(&values) {
                 rows.push(match value {
-                    Value::ServerError(error) => Err(of_one(during, error)?),
+                    Value::ServerError(error) => Err(of_one(during, *key, error)?),
                     value => Ok(Row::read(value).ok_or_else(|| strange(during, &key.to_string()))?),
                 });
             }
@@ -156,9 +161,9 @@ impl Store {
             let values = connection
                 .req_packed_commands(&pipeline, 0, batch.len())
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
-            for value in &values {
-                let values = items_of(during, value)?;
+                .map_err(|error| self.fault(during, &error))?;
+            for (key, value) in batch.iter().zip(&values) {
+                let values = items_of(during, *key, value)?;
                 let named = names.iter().zip(values);
                 rows.push(named.filter_map(|(name, value)| Some(((*name).to_owned(), text_of(value)?))).collect());
             }
@@ -180,7 +185,7 @@ impl Store {
                 .arg(BATCH)
                 .query_async(&mut connection)
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
+                .map_err(|error| self.fault_at(during, &error, [key]))?;
             members.extend(page.iter().map(|member| String::from_utf8_lossy(member).into_owned()));
             cursor = next;
             if cursor == 0 {
@@ -198,7 +203,10 @@ impl Store {
         let mut pipeline = Pipeline::new();
         pipeline.cmd("HLEN").arg(hash).cmd("ZCARD").arg(first).cmd("ZCARD").arg(second);
         let mut connection = self.pooled(during).await?;
-        pipeline.query_async(&mut connection).await.map_err(|error| fault::typed(during, &error))
+        pipeline
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| self.fault_at(during, &error, [hash, first, second]))
     }
 
     /// How many members a set has, on a pooled connection.
@@ -223,13 +231,8 @@ impl Store {
             .arg(count)
             .query_async(&mut connection)
             .await
-            .map_err(|error| fault::typed(during, &error))?;
+            .map_err(|error| self.fault_at(during, &error, [key]))?;
         Ok(members.iter().map(|member| String::from_utf8_lossy(member).into_owned()).collect())
-    }
-
-    /// The fields of a small hash to the byte, for values that scripts compare.
-    pub async fn exact_fields(&self, key: Key<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.read_one(redis::cmd("HGETALL").arg(key), "reading a hash").await
     }
 
     /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.
@@ -254,7 +257,7 @@ impl Store {
                 .arg(wanted)
                 .query_async(&mut connection)
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
+                .map_err(|error| self.fault_at(during, &error, [key]))?;
             let full = page.len() == BATCH;
             all.extend(page.iter().map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), *score)));
             if !full || all.len() >= most {
@@ -280,9 +283,9 @@ impl Store {
             let values = connection
                 .req_packed_commands(&pipeline, 0, batch.len())
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
-            for value in &values {
-                all.push(items_of(during, value)?.iter().filter_map(text_of).collect());
+                .map_err(|error| self.fault(during, &error))?;
+            for (key, value) in batch.iter().zip(&values) {
+                all.push(items_of(during, *key, value)?.iter().filter_map(text_of).collect());
             }
         }
         Ok(all)
@@ -318,7 +321,7 @@ impl Store {
             let values = connection
                 .req_packed_commands(&pipeline, 0, batch.len())
                 .await
-                .map_err(|error| fault::typed(during, &error))?;
+                .map_err(|error| self.fault(during, &error))?;
             let text = |(member, score): (Vec<u8>, f64)| (String::from_utf8_lossy(&member).into_owned(), score);
             for value in values {
                 let page: Vec<(Vec<u8>, f64)> = redis::from_redis_value(value).unwrap_or_default();
@@ -368,7 +371,7 @@ impl Store {
             .arg(SCAN_BATCH)
             .query_async(&mut connection)
             .await
-            .map_err(|error| fault::typed(during, &error))?;
+            .map_err(|error| self.fault(during, &error))?;
         // A name that is no text was written by hand.
         let texts = page.iter().filter_map(|key| std::str::from_utf8(key).ok());
         Ok((next, texts.filter_map(|key| Some(key.strip_prefix(&prefix)?.to_owned())).collect()))
@@ -376,7 +379,7 @@ impl Store {
 
     /// Publishes to a channel. Answers how many connections got it; on a Cluster that number means nothing.
     pub async fn publish(&self, channel: Key<'_>, payload: &[u8]) -> Result<u64> {
-        self.read_one(redis::cmd("PUBLISH").arg(channel).arg(payload), "publishing").await
+        self.read_one(redis::cmd("PUBLISH").arg(channel).arg(payload), channel, "publishing").await
     }
 }
 

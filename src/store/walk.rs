@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use redis::RedisResult;
+
 use super::connect::Store;
-use super::fault;
 use super::keys::Key;
 use super::read::Row;
 use crate::error::Result;
@@ -31,7 +32,8 @@ impl Store {
         let mut cursor: u64 = 0;
         loop {
             let page;
-            (cursor, page) = hash_page(&mut connection, key, cursor, during).await?;
+            (cursor, page) =
+                hash_page(&mut connection, key, cursor).await.map_err(|error| self.fault_at(during, &error, [key]))?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             fields.extend(page.iter().map(|(name, value)| (text(name), text(value))));
             if cursor == 0 || fields.len() >= most {
@@ -45,7 +47,7 @@ impl Store {
     pub async fn row_page(&self, key: Key<'_>, cursor: u64) -> Result<(u64, Fields)> {
         let during = "reading a hash";
         let mut connection = self.pooled(during).await?;
-        hash_page(&mut connection, key, cursor, during).await
+        hash_page(&mut connection, key, cursor).await.map_err(|error| self.fault_at(during, &error, [key]))
     }
 
     /// One step of a walk over a large sorted set, to the byte, lowest score first (`ZRANGEBYSCORE` on a pooled
@@ -69,7 +71,7 @@ impl Store {
             .arg(STEP)
             .query_async(&mut connection)
             .await
-            .map_err(|error| fault::typed(during, &error))?;
+            .map_err(|error| self.fault_at(during, &error, [key]))?;
         let next = page.last().filter(|_| page.len() == STEP).map(|(_, last)| {
             let same = page.iter().rev().take_while(|(_, score)| score.total_cmp(last).is_eq()).count();
             (*last, if last.total_cmp(&min).is_eq() { passed + same } else { same })
@@ -82,14 +84,6 @@ async fn hash_page(
     connection: &mut impl redis::aio::ConnectionLike,
     key: Key<'_>,
     cursor: u64,
-    during: &'static str,
-) -> Result<(u64, Fields)> {
-    redis::cmd("HSCAN")
-        .arg(key)
-        .arg(cursor)
-        .arg("COUNT")
-        .arg(STEP)
-        .query_async(connection)
-        .await
-        .map_err(|error| fault::typed(during, &error))
+) -> RedisResult<(u64, Fields)> {
+    redis::cmd("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(STEP).query_async(connection).await
 }

@@ -1,3 +1,5 @@
+use maitred::token::BookOptions;
+
 use crate::scene::{Scene, backend, maitred, run};
 use crate::support::store::TestStore;
 
@@ -41,6 +43,17 @@ fn cli_1_a_store_that_is_down_is_one_line_with_its_address() {
         assert!(!ran.err.contains("hunter2") && !ran.err.contains("op:"), "{ran:?}");
     }
     run(maitred(&["nodes", "--store", "http://hunter2@x"])).code(2).complains(&["--store", "redis://"]);
+}
+
+// CLI-1: a command may ask another store than its options say, and whoever is sent to look at the wrong one looks in vain.
+#[test]
+fn cli_1_an_error_names_the_store_that_was_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("push.yml");
+    std::fs::write(&file, "store: {url: \"redis://127.0.0.1:1/7\"}\ndispatch: {maxRetries: 5}\n").expect("written");
+    let ran = run(maitred(&["config", "push", &file.display().to_string()])).code(1);
+    let said = ran.complains(&["127.0.0.1:1/7", "Connection refused"]);
+    assert!(!said.err.contains("6379"), "{said:?}");
 }
 
 // STO-12: neither what works nor what fails shows the password.
@@ -93,8 +106,13 @@ async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
     run(command).code(1).complains(&["NOPERM", "docs/operating.md"]);
 
     scene.by_hand(&["SET", "maitred:{eu}:roles", "x"]).await;
-    scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "look at the key with TYPE"]);
+    scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "maitred:{eu}:roles", "look at the key with TYPE"]);
     scene.run(release).code(0);
+    // A script names itself and its keys: which of them it was the store does not say.
+    let scene = Scene::with_config("lines: {login: {}}\n", BookOptions::default()).await;
+    scene.by_hand(&["SET", "maitred:{eu}:gate:login", "x"]).await;
+    let pause = &["queue", "login", "pause"];
+    scene.run(pause).code(1).complains(&["queue/pause at maitred:{eu}:gate:login", "WRONGTYPE"]);
 }
 
 // CLI-1: colours are for terminals; a pipe gets none (every run here checks that), nor does NO_COLOR.

@@ -90,8 +90,8 @@ fn sel_2_values_out_of_bounds_are_errors_with_path_line_and_bounds() {
         ("{mspt: {source: playerCount}}", "mspt.source", "does not fit", "players/softCap"),
         ("{mspt: {invert: 1}}", "mspt.invert", "expected true or false", "true or false"),
         ("{mspt: {wieght: 1}}", "mspt.wieght", "unknown key", "source, weight, normalize, invert, curve"),
-        ("{mspt: {weight: 1, weight: 2}}", "mspt.weight", "given twice", "once"),
-        ("{mspt: {}, mspt: {}}", "mspt", "given twice", "once"),
+        ("{mspt: {weight: 1, weight: 2}}", "mspt.weight", "given twice", "source, weight"),
+        ("{mspt: {}, mspt: {}}", "mspt", "given twice", "at most 32 names"),
         ("{mspt: 3}", "mspt", "expected a mapping", "source, weight"),
         ("{\"a b\": {source: mspt}}", "(a key that is no name)", "unknown key", "at most 32 names"),
     ] {

@@ -88,7 +88,10 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     let (parts, values): (Vec<&str>, Vec<&str>) = (pattern.split(':').collect(), name.split(':').collect());
     parts.len() <= values.len()
         && (parts.len() == values.len() || parts.last().is_some_and(|part| part.starts_with('<')))
-        && parts.iter().zip(&values).all(|(part, value)| if part.starts_with('<') { !value.is_empty() } else { part == value })
+        && parts
+            .iter()
+            .zip(&values)
+            .all(|(part, value)| if part.starts_with('<') { !value.is_empty() } else { part == value })
 }
 
 #[test]

@@ -64,8 +64,7 @@ impl Fleet {
         let server = TestStore::start();
         let mut conn = server.conn().await;
         for words in document::users(PASSWORD) {
-            let made: redis::RedisResult<String> =
-                redis::cmd(&words[0]).arg(&words[1..]).query_async(&mut conn).await;
+            let made: redis::RedisResult<String> = redis::cmd(&words[0]).arg(&words[1..]).query_async(&mut conn).await;
             made.unwrap_or_else(|error| panic!("{words:?}: {error}"));
         }
         let url = url_of(&server, "maitred-agent");
@@ -79,7 +78,8 @@ impl Fleet {
         let keeper = router.host(kind, Counter::new(KindOptions::default())).expect("a keeper");
         sees(&proxy, &[&backend]).await;
         let dir = tempfile::tempdir().expect("a directory");
-        let file = "lines: {login: {}}\nstore: {commandTimeoutMs: 5000, connectTimeoutMs: 5000, operationTimeoutMs: 10000}\n";
+        let file =
+            "lines: {login: {}}\nstore: {commandTimeoutMs: 5000, connectTimeoutMs: 5000, operationTimeoutMs: 10000}\n";
         std::fs::write(dir.path().join("network.yml"), file).expect("the config is written");
         std::fs::write(dir.path().join("push.yml"), "dispatch: {maxRetries: 5}\n").expect("the push is written");
         Self { server, proxy, backend, router, keeper, dir }

@@ -63,7 +63,17 @@ fn obs_2_the_users_of_the_document_are_granted_what_the_code_calls_and_nothing_e
     let more: Vec<&String> = reader.difference(&operator).collect();
     assert!(more.is_empty(), "a reader may what an operator may not: {more:?}");
     let writes = [
-        "publish", "script|load", "del", "pexpire", "pexpireat", "hdel", "hset", "sadd", "srem", "zadd", "zrem",
+        "publish",
+        "script|load",
+        "del",
+        "pexpire",
+        "pexpireat",
+        "hdel",
+        "hset",
+        "sadd",
+        "srem",
+        "zadd",
+        "zrem",
         "zremrangebyscore",
     ];
     let changing: Vec<&&str> = writes.iter().filter(|word| reader.contains(**word)).collect();
@@ -89,8 +99,8 @@ async fn contents(fleet: &Fleet) -> BTreeMap<String, Vec<u8>> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut conn).await.expect("KEYS");
     let mut contents = BTreeMap::new();
     for key in keys {
-        // Beats, and what they count, and gates go on.
-        if !["node:", "nodes:", "held:", "gate:", "picks"].iter().any(|moving| key.contains(moving)) {
+        // Beats, and what they count, sweeps and gates go on.
+        if !["node:", "nodes:", "held:", "due:", "gate:", "picks"].iter().any(|moving| key.contains(moving)) {
             let value: Option<Vec<u8>> = redis::cmd("DUMP").arg(&key).query_async(&mut conn).await.expect("DUMP");
             contents.extend(value.map(|value| (key, value)));
         }

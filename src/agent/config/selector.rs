@@ -2,11 +2,12 @@
 //! backends are the file's own, so that the table of keys ends at `selector.metrics` and `selector.backends`, and what
 //! stands below is walked and checked here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::problem::{Place, Problem};
 use super::schema::is_label_name;
+use super::table::{Entry, Problems};
 use super::walk::{Walked, out_of_range, shown};
 use super::yaml::{Node, Value};
 use crate::ids::NodeId;
@@ -101,27 +102,16 @@ fn entries(
     allowed: &str,
     mut each: impl FnMut(&mut Walked, &str, &str, &Node) -> bool,
 ) {
-    let found = match &node.value {
-        Value::Map(found) => found,
-        Value::Nothing => return,
-        other => {
-            let what = format!("expected a mapping, found {}", other.kind());
-            return walked.problem(path, node.place, what, format!("a mapping of {allowed}"));
-        }
-    };
-    let mut seen = BTreeSet::new();
-    for (key, value) in found {
-        let Some(name) = walked.name(path, key, allowed) else { continue };
+    let mut table = Problems { allowed, found: Vec::new() };
+    let found = table.entries(path, node);
+    walked.problems.append(&mut table.found);
+    for Entry { name, place, value } in found {
         let inner = shown(path, name);
-        if !seen.insert(name) {
-            walked.problem(inner, key.place, "given twice".to_owned(), "once".to_owned());
-            continue;
-        }
         if let Some(place) = value.place {
             walked.spots.insert(inner.clone(), place);
         }
         if !each(walked, name, &inner, value) {
-            walked.problem(inner, key.place, "unknown key".to_owned(), allowed.to_owned());
+            walked.problem(inner, place, "unknown key".to_owned(), allowed.to_owned());
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Sections whose keys are names of the operator's own, each with a few fields: `limits`, `lines` and `peers`.
+//! Sections whose keys are names of the operator's own, each with a few fields: `limits`, `lines`, `peers`, and the tables
+//! of `selector`.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

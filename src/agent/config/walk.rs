@@ -73,7 +73,7 @@ impl Walked {
     }
 
     /// The key as a text, or a problem.
-    pub(super) fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
+    fn name<'a>(&mut self, section: &str, key: &'a Node, allowed: &str) -> Option<&'a str> {
         if let Value::Text(name) = &key.value {
             return Some(name);
         }

@@ -8,6 +8,7 @@ use crate::token::Book;
 
 use super::super::context::Context;
 use super::super::queues::Hall;
+use super::super::view;
 use super::{Finding, lines};
 
 /// A round trip beyond this is slow for a store beside the fleet.
@@ -16,6 +17,9 @@ const SLOW_TRIP_MICROS: u128 = 20_000;
 const OFFSET_WARN_MS: u64 = 5_000;
 /// A token this long past its due time says that nobody reaps.
 const OVERDUE_REAPS: u64 = 5;
+/// Fields of the control hash that are shown where they are nobody's, and characters of each.
+const STRANGERS_SHOWN: usize = 3;
+const NAME_SHOWN: usize = 40;
 /// Longest walk over the keys, in thousands of them.
 const WALK_STEPS: usize = 200;
 
@@ -162,28 +166,37 @@ async fn rights(store: &Store) -> Finding {
         (key("node:doctor"), key("nodes:doctor"), key("roles"), key("due:doctor"), key("token:doctor"));
     let (epochs, control, events) = (key("epochs"), key("control"), key("events:node"));
     let (inbox, lines, line) = (key("inbox:doctor"), key("lines"), key("line:doctor"));
-    let commands: [&[&str]; 23] = [
+    let commands: [&[&str]; 32] = [
         &["EVALSHA", "0000000000000000000000000000000000000000", "1", &node],
         &["SCRIPT", "LOAD", "return 1"],
+        &["PING"],
+        &["UNWATCH"],
         &["TIME"],
         &["HGETALL", &node],
+        &["HGET", &node, "epoch"],
         &["HMGET", &node, "epoch"],
+        &["HLEN", &control],
         &["HSET", &node, "a", "b"],
         &["HDEL", &epochs, "a"],
         &["HSCAN", &control, "0"],
         &["DEL", &node],
         &["EXISTS", &roster],
         &["PEXPIRE", &node, "1"],
+        &["PEXPIREAT", &token, "1"],
+        &["PTTL", &token],
         &["ZADD", &roster, "1", "a"],
         &["ZREM", &due, "a"],
+        &["ZREMRANGEBYSCORE", &due, "0", "0"],
         &["ZRANGEBYSCORE", &due, "-inf", "+inf"],
-        &["SSCAN", &roles, "0"],
-        &["PEXPIREAT", &token, "1"],
-        &["SADD", &lines, "a"],
-        &["SREM", &lines, "a"],
         &["ZSCORE", &line, "a"],
         &["ZCOUNT", &line, "1", "2"],
         &["ZCARD", &line],
+        &["SADD", &lines, "a"],
+        &["SREM", &lines, "a"],
+        &["SCARD", &roles],
+        &["SMEMBERS", &roles],
+        &["SSCAN", &roles, "0"],
+        &["SCAN", "0"],
         &["PUBLISH", &events, "x"],
         &["SUBSCRIBE", &inbox],
     ];
@@ -201,7 +214,8 @@ async fn rights(store: &Store) -> Finding {
     if denied.is_empty() {
         Finding::ok("rights", "the user may run what the scripts and reads need")
     } else {
-        let advice = format!("ACL SETUSER <user> ~{prefix}* &{prefix}* and the commands named");
+        let advice =
+            format!("ACL SETUSER <user> ~{prefix}* &{prefix}* and the commands named; docs/operating.md has the lines");
         Finding::fail("rights", denied.join("; "), advice)
     }
 }
@@ -277,14 +291,24 @@ async fn control(store: &Store, trust: &Trust, control: &Control) -> Result<Find
     let old = control.signed_before(trust);
     let on: Vec<String> =
         control.entries().into_iter().filter(|(_, e)| e.value == "on").map(|(name, _)| name).collect();
-    let detail = format!(
+    let mut detail = format!(
         "{} entries, on: {}",
         control.entries().len(),
         if on.is_empty() { "none".into() } else { on.join(", ") }
     );
+    let strangers = control.strangers();
+    if strangers > 0 {
+        let some = strangers_of(store, control).await?;
+        detail.push_str(&format!("; {strangers} fields are no entries of the fleet, such as {}", some.join(", ")));
+    }
     if forged > 0 {
         let advice = "somebody writes to this store who is no member: change its password, then set the entries anew";
         return Ok(Finding::fail("control", format!("{detail}; {forged} not believed"), advice));
+    }
+    if strangers > 0 {
+        let advice = "nobody reads them; HDEL takes them out, or set the entries again after a DEL of control. Whoever wrote \
+                      them has the store's password";
+        return Ok(Finding::warn("control", detail, advice));
     }
     if control.is_on(KILL) {
         return Ok(Finding::warn("control", detail, "maitred kill off lets new reservations through again"));
@@ -295,6 +319,14 @@ async fn control(store: &Store, trust: &Trust, control: &Control) -> Result<Find
         return Ok(Finding::warn("control", detail, advice));
     }
     Ok(Finding::ok("control", detail))
+}
+
+/// Names of a few fields of the hash that are no entries in force, as far as a first look meets them.
+async fn strangers_of(store: &Store, control: &Control) -> Result<Vec<String>> {
+    let (_, fields) = store.row_page(store.keys().control(), 0).await?;
+    let names = fields.iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+    let strange = names.filter(|name| control.entry(name).is_none());
+    Ok(strange.take(STRANGERS_SHOWN).map(|name| view::plain(&view::cut(&name, NAME_SHOWN))).collect())
 }
 
 async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Finding> {

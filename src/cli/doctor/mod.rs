@@ -58,7 +58,10 @@ impl Finding {
     /// A check that could not be made because the store refused or did not answer.
     pub fn error(check: &'static str, error: &Error) -> Self {
         match error {
-            Error::Refused { refusal, detail, .. } => Self::fail(check, detail.clone(), refusal.advice()),
+            Error::Refused { refusal, detail, keys, .. } => {
+                let about = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
+                Self::fail(check, format!("{detail}{about}"), refusal.advice())
+            }
             Error::Unreachable { reason, .. } => {
                 Self::fail(check, reason.clone(), "look whether the store is up and reachable")
             }
@@ -90,7 +93,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
             }
         }
         Err(error @ Error::Unreachable { .. }) => {
-            findings.push(Finding { advice: context.store_hint(), ..Finding::error("reachable", &error) });
+            findings.push(Finding { advice: context.store_hint().to_owned(), ..Finding::error("reachable", &error) });
         }
         Err(error) => findings.push(Finding::error("reachable", &error)),
     }

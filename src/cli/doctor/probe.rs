@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Incarnation, NodeId, OperationId, Player, RequestId, Role, TokenId};
 use crate::node::{Control, Identity, Lease, Membership, NodeRecord, roster};
 use crate::store::{Store, Trust};
-use crate::token::{Book, BookOptions, Claimant, IssueOrder, IssueOutcome, ReapOptions, reap_servers};
+use crate::token::{Book, BookOptions, Claimant, IssueOrder, IssueOutcome, ReapOptions, TokenState, reap_servers};
 
 use super::super::context::Context;
 use super::Finding;
@@ -46,6 +46,15 @@ pub(super) async fn run(context: &Context, store: &Store, trust: &Trust, finding
         Err(error) => findings.push(Finding::error("probe", &error)),
     }
     steps
+}
+
+/// Who swept the token whose time was over.
+#[derive(Debug)]
+enum Expiry {
+    Ours,
+    AnAgents,
+    /// Nobody: its state.
+    StillThere(#[expect(dead_code, reason = "shown in the answer of the step")] TokenState),
 }
 
 struct Timer<'a> {
@@ -150,8 +159,19 @@ async fn tokens(
     timer.step("issue for expiry", issued, short.issue(&me, &mut second)).await?;
     tokio::time::sleep(Duration::from_millis(SHORT_TTL_MS + 50)).await;
     let own = [me.id.clone()];
-    let reaped = reap_servers(&sweeper, &own, ReapOptions::default());
-    timer.step("expire", |report| report.expired == 1, reaped).await?;
+    let reaped = async {
+        let report = reap_servers(&sweeper, &own, ReapOptions::default()).await?;
+        if report.expired == 1 {
+            return Ok(Expiry::Ours);
+        }
+        // On a live fleet an agent may have swept it first; its row then stays for the fleet's audit time.
+        let row = sweeper.find(player).await?;
+        Ok(match row.map(|row| row.state) {
+            None | Some(TokenState::Expired) => Expiry::AnAgents,
+            Some(state) => Expiry::StillThere(state),
+        })
+    };
+    timer.step("expire", |expiry| !matches!(expiry, Expiry::StillThere(_)), reaped).await?;
     tokio::time::sleep(Duration::from_millis(AUDIT_MS + 20)).await;
 
     let inbox = store.keys().inbox(&me.id);
