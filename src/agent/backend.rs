@@ -15,6 +15,7 @@ use crate::node::{LoadSample, NodeState};
 use crate::store::{Store, boot_ms};
 use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
 
+use super::background::refresh_control;
 use super::core::{Agent, Core, LoadSource};
 use super::drain;
 use super::settle;
@@ -137,6 +138,16 @@ impl<I: Inventory> Backend<I> {
         });
     }
 
+    /// Whether a switch stops this backend. Who asks for a place knows of none, maybe because its end was heard there first:
+    /// the entries decide.
+    async fn is_killed(&self) -> bool {
+        let (core, own) = (&self.core, &self.core.identity.id);
+        if core.control.is_killed(own) {
+            refresh_control(core).await;
+        }
+        core.control.is_killed(own)
+    }
+
     /// `places.reserve`: a place from the inventory, and a token for it.
     async fn reserve(&self, request: PlaceRequest) -> Result<PlaceAnswer, CallError> {
         let condition = self.core.condition();
@@ -146,7 +157,7 @@ impl<I: Inventory> Backend<I> {
         if !condition.accepting {
             return Err(refuse(NoPlaceCode::NotAccepting, "the backend takes no new players"));
         }
-        if self.core.control.is_killed(&self.core.identity.id) {
+        if self.is_killed().await {
             return Err(refuse(NoPlaceCode::KillSwitch, "the kill switch is on"));
         }
         if let Some(drain) = self.core.control.drain(&self.core.identity.id) {
