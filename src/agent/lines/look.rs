@@ -176,8 +176,16 @@ impl Desk {
     pub(super) async fn inspect(&self, room: &Room, players: Vec<(Player, SessionId)>, lost: bool) -> Result<()> {
         let line = &room.line;
         let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
-        let tickets = line.tickets_of(&names).await?;
         let me = self.core.acting()?;
+        // Before anything is read: who stands in an earlier epoch is about to enter again, and has no place until then.
+        let strays: HashSet<Player> = {
+            let mut visits = self.visits();
+            let is_stray = |(player, session): &&(Player, SessionId)| {
+                !visits.stands_in(&(line.name().clone(), player.clone()), session, me.epoch)
+            };
+            players.iter().filter(is_stray).map(|(player, _)| player.clone()).collect()
+        };
+        let tickets = line.tickets_of(&names).await?;
         let (mut without, mut again) = (Vec::new(), HashSet::new());
         for ((player, session), ticket) in players.into_iter().zip(tickets) {
             match ticket {
@@ -211,7 +219,7 @@ impl Desk {
         }
         // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
         if !gone.is_empty() && self.core.is_known(me.epoch).await? {
-            for (player, session, why) in gone {
+            for (player, session, why) in gone.into_iter().filter(|(player, ..)| !strays.contains(player)) {
                 self.visits().out(&(line.name().clone(), player), &session, why);
             }
         }

@@ -259,6 +259,11 @@ impl Visits {
         self.lines.get(line).is_some_and(|players| players.contains_key(player))
     }
 
+    /// True where this session's place is one that the store had under `epoch`, as far as is known.
+    pub fn stands_in(&mut self, key: &Key, session: &SessionId, epoch: Epoch) -> bool {
+        self.of_session(key, session).is_some_and(|record| record.epoch == epoch)
+    }
+
     /// True while this session waits.
     pub fn waits(&mut self, key: &Key, session: &SessionId) -> bool {
         self.of_session(key, session).is_some_and(|record| matches!(record.stage, Stage::Waiting(_)))
