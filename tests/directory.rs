@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use futures_util::{StreamExt, stream};
 use kit::{
     BEAT_MS, LEASE_MS, LIMIT, LONG_MS, PATIENT, Running, SHORT, Watcher, ask, blank, by_hand, calls, key, membership,
-    node, open, pass, role, row_of, sees,
+    node, open, open_patient, pass, role, row_of, sees,
 };
 use maitred::Error;
 use maitred::ids::{Region, ServiceName};
@@ -226,9 +226,10 @@ async fn nod_16_regions_and_services_of_online_nodes_merge_without_a_read() {
 #[tokio::test]
 async fn sto_18_among_5000_rows_a_look_reads_nothing_and_a_refresh_reads_rosters() {
     let server = TestStore::start();
-    let (store, mut conn) = (open(&server.url()).await, server.conn().await);
+    let (store, mut conn) = (open_patient(&server.url()).await, server.conn().await);
     stream::iter(0..5_000)
-        .for_each_concurrent(64, |n| {
+        // Few at once: a row that came to the store long after it was signed looks like one that has beaten since.
+        .for_each_concurrent(8, |n| {
             let mut member = membership(&store, &format!("b{n:04}"), "backend", LONG_MS);
             async move {
                 member.join(blank()).await.unwrap();

@@ -18,7 +18,7 @@ use maitred::node::{Control, KILL, kill_name};
 use maitred::queue::{Attributes, Line, LineOptions};
 use maitred::route::{AcquireOutcome, Cas, RouteBook, RouteTimes};
 use maitred::store::{Trust, scripts};
-use maitred::token::BookOptions;
+use maitred::token::{Book, BookOptions, ReapOptions, reap};
 use scene::{Ran, SECRET, Scene, backend, maitred, run};
 use serde_json::Value;
 use support::fault::{Action, FaultProxy};
@@ -143,6 +143,24 @@ async fn sto_15_the_probe_walks_every_step_and_leaves_nothing_behind() {
     }
     assert!(scene.contents().await == before, "the probe left something behind");
     scene.run(&["doctor", "--probe"]).code(0).shows(&["probe step", "publish and hear"]);
+}
+
+// A fleet sweeps everybody's tokens, also the one that the probe lets expire: the larger it is, the more often before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sto_15_a_probe_is_good_where_the_fleet_sweeps_its_token_first() {
+    let scene = good().await;
+    let book = Book::new(scene.store.clone(), scene.trust.clone(), scene.control.clone(), BookOptions::default());
+    let sweeping = tokio::spawn(async move {
+        loop {
+            reap(&book, ReapOptions::default()).await.expect("a sweep");
+            tokio::task::yield_now().await;
+        }
+    });
+    let told = json(&scene, &["--probe"]).code(0).json();
+    sweeping.abort();
+    for step in told["probe"].as_array().expect("steps") {
+        assert_eq!(step["good"], true, "{step}");
+    }
 }
 
 // The switch stops the probe, not its cleaning up.

@@ -44,8 +44,11 @@ impl Host {
         self.dir.path().join("network.yml")
     }
 
+    /// In one step: a look that comes by itself must not find half of it.
     fn write(&self, text: &str) {
-        std::fs::write(self.file(), text).expect("a file");
+        let whole = self.dir.path().join("whole.yml");
+        std::fs::write(&whole, text).expect("a file");
+        std::fs::rename(whole, self.file()).expect("a rename");
     }
 
     fn secret(&self, secret: Option<&'static str>) {

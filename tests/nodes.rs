@@ -97,9 +97,9 @@ async fn nod_2_a_restart_gets_in_once_the_lease_of_the_crashed_process_ran_out()
     let server = TestStore::start();
     let store = open(&server.url()).await;
     let mut crashed = membership(&store, "p1", "proxy", 300);
+    let begun = Instant::now();
     let epoch = crashed.join(blank()).await.unwrap();
     let mut restarted = membership(&store, "p1", "proxy", LONG_MS);
-    let refused = Instant::now();
     let mut duplicates = 0;
     let new = eventually("the old lease runs out", LIMIT, async || match restarted.join(blank()).await {
         Ok(epoch) => Some(epoch),
@@ -112,7 +112,9 @@ async fn nod_2_a_restart_gets_in_once_the_lease_of_the_crashed_process_ran_out()
     })
     .await;
     assert!(new > epoch);
-    assert!(duplicates > 0 || refused.elapsed() > Duration::from_millis(250), "the lease was not respected");
+    // Whether anybody was refused meanwhile depends on the machine.
+    let took = begun.elapsed();
+    assert!(took > Duration::from_millis(290), "the lease was not respected: {took:?} and {duplicates} refusals");
 }
 
 // after the store's clock stepped back or forward, a row that is still there keeps nobody alive.
@@ -176,9 +178,11 @@ async fn r_7_a_process_takes_over_its_own_live_row_at_once() {
     let store = open(&proxy.url()).await;
     let label = format!("EVALSHA {}", scripts::NODE_JOIN.pinned());
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
-    proxy.drop_replies_of(&label, 1, Action::Silent);
-    let given_up = tokio::time::timeout(Duration::from_millis(200), member.join(blank())).await;
-    assert!(given_up.is_err(), "no reply comes");
+    proxy.drop_replies_of(&label, 1_000, Action::Silent);
+    tokio::select! {
+        joined = member.join(blank()) => panic!("no reply comes, but {joined:?}"),
+        () = eventually("the join has its effect", LIMIT, async || !row_of(&mut conn, "p1").await.is_empty()) => {}
+    }
     let stood = row_of(&mut conn, "p1").await["epoch"].parse::<u64>().unwrap();
     assert_eq!(member.lease().epoch(), Epoch::NONE, "nobody told it");
     proxy.pass();

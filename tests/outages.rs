@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use kit::{
     BEAT_MS, LEASE_MS, LIMIT, LONG_MS, PATIENT, Running, SHORT, Watcher, blank, membership, node, open, pass, sees,
+    zone,
 };
 use maitred::ids::Epoch;
 use maitred::node::{Control, Directory, DirectoryEvent as Event, DirectoryOptions, Liveness, LivenessLimits};
-use maitred::store::{Feed, FeedChannel};
+use maitred::store::{Feed, FeedChannel, Store, StoreOptions, StoreUrl};
 use support::fault::{Action, FaultProxy};
 use support::store::TestStore;
 use support::wait::eventually;
@@ -157,10 +158,7 @@ async fn sto_13_a_connection_that_goes_silent_is_given_up() {
         let error = store.sync_clock().await.expect_err("the reply is lost");
         assert!(error.is_retryable() && wire.dropped() > 0, "{error}");
         // The next command goes through a new connection.
-        eventually("the store is heard again", store.options().command_timeout * 4, async || {
-            store.sync_clock().await.is_ok()
-        })
-        .await;
+        eventually("the store is heard again", LIMIT, async || store.sync_clock().await.is_ok()).await;
     }
     // One that says nothing from its very first answer on, the handshake apart.
     wire.cut_all();
@@ -173,7 +171,9 @@ async fn sto_13_a_connection_that_goes_silent_is_given_up() {
 async fn sto_13_a_slow_answer_among_others_costs_no_connection() {
     let server = TestStore::start();
     let wire = FaultProxy::start(&server);
-    let store = open(&wire.url()).await;
+    let mut options = StoreOptions::new(StoreUrl::parse(&wire.url()).unwrap());
+    options.command_timeout = Duration::from_secs(2);
+    let store = Store::open(zone(), options).await.unwrap();
     let before = wire.connections();
     for _ in 0..3 {
         wire.delay(store.options().command_timeout / 2);

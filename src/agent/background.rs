@@ -255,9 +255,9 @@ fn line_hint(core: &Core, hint: LineHint) {
     let _ = core.line_events.send(hint);
 }
 
-async fn refresh_control(core: &Core) {
+/// Reads the control entries. What the store does not answer is read with the next heartbeat that says that they changed.
+pub(super) async fn refresh_control(core: &Core) {
     if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
-        // The next heartbeat says again that it changed.
         tracing::debug!(%error, "could not read the control entries");
     }
 }

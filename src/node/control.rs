@@ -289,16 +289,18 @@ impl Control {
 
 fn switches(seen: &HashMap<String, Seen>) -> Switches {
     let mut switches = Switches::default();
-    for (name, _) in seen.iter().filter(|(_, known)| is_on(known)) {
-        let (list, id) = match name.split_once(':') {
-            Some(("kill", id)) => (&mut switches.killed, id),
-            Some(("drain", id)) => (&mut switches.draining, id),
-            _ => {
-                switches.fleet |= name == KILL;
-                continue;
+    for (name, known) in seen.iter().filter(|(_, known)| known.in_force.is_some()) {
+        let on = is_on(known);
+        match name.split_once(':') {
+            Some(("kill", id)) => {
+                let id = NodeId::new(id).ok();
+                switches.killed.extend(id.clone().filter(|_| on));
+                switches.known.extend(id);
             }
-        };
-        list.extend(NodeId::new(id).ok());
+            Some(("drain", id)) => switches.draining.extend(NodeId::new(id).ok().filter(|_| on)),
+            _ if name == KILL => (switches.fleet, switches.fleet_known) = (on, true),
+            _ => {}
+        }
     }
     switches
 }

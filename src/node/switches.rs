@@ -12,12 +12,22 @@ pub struct Switches {
     pub killed: BTreeSet<NodeId>,
     /// Nodes that an operator drains.
     pub draining: BTreeSet<NodeId>,
+    /// The switch of the fleet was read, on or off.
+    pub fleet_known: bool,
+    /// Nodes whose own switch was read, on or off.
+    pub known: BTreeSet<NodeId>,
 }
 
 impl Switches {
     /// True where the fleet or `id` is switched off.
     pub fn is_killed(&self, id: &NodeId) -> bool {
         self.fleet || (!self.killed.is_empty() && self.killed.contains(id))
+    }
+
+    /// True where a switch of the fleet or of `id` was read: then that one decides. What a node says of it in its row is as
+    /// old as its last beat, and counts only for who knows of no switch, as after the store lost its data.
+    pub fn knows(&self, id: &NodeId) -> bool {
+        self.fleet_known || (!self.known.is_empty() && self.known.contains(id))
     }
 
     /// True where an operator drains `id`.

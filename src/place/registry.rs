@@ -279,7 +279,9 @@ impl Registry {
         node: Option<&NodeView>,
     ) -> Result<Registration, Absence> {
         let registration = self.holder(name, node).ok_or(Absence::Missing)?;
+        let mut knows = false;
         if let Some((_, control)) = &self.inner.discovery {
+            knows = id.is_some_and(|id| control.switches().knows(id));
             if id.map_or_else(|| control.is_on(KILL), |id| control.is_killed(id)) {
                 return Err(Absence::Killed);
             }
@@ -288,7 +290,7 @@ impl Registry {
             }
         }
         match node.filter(|_| registration.origin == Origin::Discovered).map(|view| &view.record) {
-            Some(record) if record.kill => Err(Absence::Killed),
+            Some(record) if record.kill && !knows => Err(Absence::Killed),
             Some(record) if record.state == NodeState::ShuttingDown => Err(Absence::ShuttingDown),
             _ => Ok(registration),
         }

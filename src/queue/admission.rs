@@ -62,6 +62,8 @@ pub struct Pick {
 pub struct Barred {
     /// A kill switch is on for it.
     pub killed: bool,
+    /// A kill switch about it was read: then what its row says of one does not count.
+    pub known: bool,
     /// An operator drains it.
     pub draining: bool,
 }
@@ -83,7 +85,7 @@ pub fn targets(
             && view.age_ms < stale_after_ms
             && matches!(record.state, NodeState::Ready | NodeState::Degraded)
             && record.accepting
-            && !record.kill
+            && (!record.kill || barred.known)
             && !barred.killed
             && !barred.draining
             && record.load.overloaded != Some(true)

@@ -66,7 +66,8 @@ impl Admitter {
     }
 
     fn barred(&self, id: &NodeId) -> Barred {
-        Barred { killed: self.line.control.is_killed(id), draining: self.line.control.is_draining(id) }
+        let switches = self.line.control.switches();
+        Barred { killed: switches.is_killed(id), known: switches.knows(id), draining: switches.is_draining(id) }
     }
 
     /// The nodes to pick from: backends, then links.

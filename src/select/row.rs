@@ -49,6 +49,8 @@ pub(super) struct Row {
     /// It says itself that it obeys a kill switch.
     pub obeys_kill: bool,
     pub is_killed: bool,
+    /// A switch about it was read, which decides instead of what it says itself.
+    pub is_known: bool,
     pub is_draining: bool,
 }
 
@@ -70,6 +72,7 @@ impl Row {
             is_accepting: false,
             obeys_kill: false,
             is_killed: false,
+            is_known: false,
             is_draining: false,
         }
     }
@@ -96,6 +99,7 @@ impl Row {
     /// Works out what hangs on the switches.
     pub(super) fn switch(&mut self, switches: &Switches) {
         self.is_killed = switches.is_killed(&self.node.id);
+        self.is_known = switches.knows(&self.node.id);
         self.is_draining = switches.is_draining(&self.node.id);
     }
 

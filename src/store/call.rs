@@ -177,7 +177,9 @@ impl Store {
                 Err(error) if passes_by_itself(&error) => {
                     unknown |= matches!(error, Error::Unreachable { .. });
                     let pause = pauses.next().unwrap_or(MAX_PAUSE);
-                    if Instant::now() + pause >= deadline {
+                    // After a definite answer, a try with hardly any time left would only make the outcome unknown.
+                    let least = if unknown { Duration::ZERO } else { self.least_try() };
+                    if Instant::now() + pause + least >= deadline {
                         return Err(if unknown { still_unknown(self, error) } else { error });
                     }
                     metrics::counter!("maitred_script_retries_total", "script" => script.name()).increment(1);
@@ -189,6 +191,12 @@ impl Store {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// The least time for a repeat to be worth it.
+    fn least_try(&self) -> Duration {
+        let options = self.options();
+        (options.command_timeout / 2).min(options.operation_timeout / 4)
     }
 
     async fn run_once(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {

@@ -31,6 +31,13 @@ fn faked(options: NodeOptions, library: &Path, file: &Path) -> NodeOptions {
         .env("MAITRED_LOG", "info")
 }
 
+/// Sets the clock that reads `file`, in one step: it is read at every look, and an empty file is no clock.
+fn set(file: &Path, clock: &str) {
+    let whole = file.with_extension("whole");
+    std::fs::write(&whole, clock).expect("a file");
+    std::fs::rename(whole, file).expect("the clock is set");
+}
+
 /// Seconds since 1970 out of `2026-03-11T08:02:59…`.
 fn seconds(text: &str) -> Option<i64> {
     let part = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
@@ -86,7 +93,7 @@ async fn sto_9_clocks_that_are_an_hour_off_or_are_set_while_it_runs_change_nothi
     let clocks = [("b1", "backend", "+1h"), ("b2", "backend", "-1h"), ("p1", "proxy", "+1h"), ("p2", "proxy", "+0")];
     for (id, role, clock) in clocks {
         let file = fleet.dir.path().join(id);
-        std::fs::write(&file, clock).expect("the clock is set");
+        set(&file, clock);
         nodes.push(ready(&faked(fleet.options(id, role, &fleet.store.url()), &library, &file)).await);
     }
     let epochs: Vec<Value> = nodes.iter().map(|(_, first)| first["epoch"].clone()).collect();
@@ -105,7 +112,7 @@ async fn sto_9_clocks_that_are_an_hour_off_or_are_set_while_it_runs_change_nothi
             moved(&mut p2, &format!("early-{step}"), "b1").await,
             moved(&mut p1, &format!("other-{step}"), "b2").await,
         ];
-        std::fs::write(fleet.dir.path().join("p2"), clock).expect("the clock is set");
+        set(&fleet.dir.path().join("p2"), clock);
         // Everybody logs who comes and goes.
         let visitor = format!("visitor-{step}");
         fleet.node(&visitor, "proxy").await.sigterm();

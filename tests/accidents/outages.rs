@@ -30,7 +30,8 @@ struct Crew {
 
 impl Crew {
     async fn new(store: TestStore) -> Self {
-        let fleet = Fleet::on(store, "{}");
+        // No claim gets so old in these tests that it may be opened again while its proxy has no lease.
+        let fleet = Fleet::on(store, "tokens: { ttlMs: 120000, claimReanimateMs: 60000 }");
         let (b1, b2) = (fleet.backend("b1").await, fleet.backend("b2").await);
         let (p1, p2) = (fleet.node("p1", "proxy").await, fleet.node("p2", "proxy").await);
         let mut crew = Self { fleet, b1, b2, p1, p2, epochs: Vec::new() };

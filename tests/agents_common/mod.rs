@@ -207,8 +207,10 @@ pub async fn operator(store: &TestStore) -> (Store, Trust) {
 }
 
 pub async fn operator_at(url: &str) -> (Store, Trust) {
-    let url = StoreUrl::parse(url).expect("a URL");
-    (Store::open(zone(), StoreOptions::new(url)).await.expect("the store"), Trust::new(keyring()))
+    let mut options = StoreOptions::new(StoreUrl::parse(url).expect("a URL"));
+    // A busy machine is no reason to lose an order.
+    (options.command_timeout, options.operation_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
+    (Store::open(zone(), options).await.expect("the store"), Trust::new(keyring()))
 }
 
 /// Rows read through the wire so far.

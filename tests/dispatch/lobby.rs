@@ -146,7 +146,8 @@ async fn dsp_7_without_a_lobby_everybody_who_connects_is_sent_to_a_backend() {
             setting.routing.lobby_mode = false;
             setting.triggers.first_join = true;
             setting.dispatch.stale_after_ms = 60_000;
-            (setting.store.operation_timeout_ms, setting.store.command_timeout_ms) = (500, 300);
+            // Whoever waited for the store would wait for longer than is allowed below.
+            (setting.store.operation_timeout_ms, setting.store.command_timeout_ms) = (20_000, 10_000);
             setting.texts.no_candidate = "the fleet is down".to_owned();
         })
         .await;
@@ -181,5 +182,5 @@ async fn dsp_7_without_a_lobby_everybody_who_connects_is_sent_to_a_backend() {
     eventually("the lease is over", LIMIT, async || !p1.agent().lease().is_valid()).await;
     let began = std::time::Instant::now();
     assert_eq!(balanced(&p1, join("fay")).await.server, id("b2"));
-    assert!(began.elapsed() < Duration::from_millis(500), "it waited for the store: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "it waited for the store: {:?}", began.elapsed());
 }

@@ -185,7 +185,7 @@ async fn nod_5_leaving_says_so_first_gives_everything_back_and_takes_row_and_ros
     }
     let last = last.expect("it said goodbye");
     assert_eq!((last.state, last.accepting), (NodeState::ShuttingDown, false));
-    shelf.all_home_within(Duration::from_secs(1)).await;
+    shelf.all_home_within(Duration::from_secs(5)).await;
     assert_eq!((shelf.used(), b1.promised()), (1, 0));
     let mut conn = store.conn().await;
     for name in ["alice", "bob"] {

@@ -112,7 +112,10 @@ async fn nod_4_a_proxy_without_a_lease_says_so_and_goes_on_when_it_has_one_again
     let wire = FaultProxy::start(&store);
     let shelf = Shelf::new(9, 9);
     let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &wire.url())).await;
+    // Whoever asked the store would wait for twice as long as is allowed below.
+    let mut setting = config("p1", "proxy", &wire.url());
+    (setting.store.command_timeout_ms, setting.store.operation_timeout_ms) = (10_000, 20_000);
+    let p1 = proxy(setting).await;
     sees(&p1, &[&b1]).await;
     let epoch = p1.agent().lease().epoch();
     wire.hold();
@@ -120,7 +123,7 @@ async fn nod_4_a_proxy_without_a_lease_says_so_and_goes_on_when_it_has_one_again
     let began = Instant::now();
     let refusal = refused(&p1, Request::new(player("alice"))).await;
     assert_eq!((refusal.reason, refusal.reason.message_key()), (Reason::LeaseLost, "storeDown"));
-    assert!(began.elapsed() < Duration::from_millis(500), "it asked nobody: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "it asked nobody: {:?}", began.elapsed());
     assert!(shelf.asked().is_empty());
     wire.resume();
     eventually("the lease is back", LIMIT, async || p1.agent().lease().is_valid()).await;
@@ -177,7 +180,13 @@ async fn sto_13_without_the_store_every_call_ends_inside_its_time_with_a_typed_e
         let b1 = backend(short("b1", "backend"), &shelf).await;
         let p1 = proxy(short("p1", "proxy")).await;
         sees(&p1, &[&b1]).await;
-        let moved = transfer(&p1, "alice").await;
+        // A busy machine may take longer for a try than these times allow.
+        let moved =
+            eventually("alice has a place", LIMIT, async || match p1.dispatch(Request::new(player("alice"))).await {
+                Outcome::Transfer(transfer) => Some(transfer),
+                _ => None,
+            })
+            .await;
         if frozen {
             store.sigstop();
         } else {

@@ -10,7 +10,7 @@ use crate::support::fleet::{Node, NodeOptions};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 
-const TIMES: &str = "heartbeat: { intervalMs: 200 }\ndirectory: { suspectMs: 900, offlineMs: 1200 }\n\
+const TIMES: &str = "heartbeat: { intervalMs: 300 }\ndirectory: { suspectMs: 1900, offlineMs: 2500 }\n\
     dispatch: { attemptTimeoutMs: 10000, cooldownMs: 0 }\nstore: { operationTimeoutMs: 10000 }\n\
     peers: { b9: { addr: 'b9.example:1' }, b1: { addr: 'b1.example:1' } }\n";
 

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::agents_common::shelf::Shelf;
 use crate::agents_common::{
-    LIMIT, backend, config, id, key, keyring, operator, player, proxy, refused, sees, transfer,
+    LIMIT, backend, config, id, key, keyring, operator, player, proxy, quiet, refused, sees, transfer,
 };
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
@@ -216,6 +216,36 @@ async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_
     for agent in fleet.backends.iter().map(|b| b.agent()).chain(fleet.proxies.iter().map(|p| p.agent())) {
         assert_eq!(agent.trust().audit().total(), 0, "{}: {:?}", agent.lease().id(), agent.trust().audit().counts());
     }
+}
+
+// What a node's row says of the switch is as old as its last beat. If this fails, players are told that no server has room
+// while the fleet is stopped, and for a heartbeat after it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(9, 9);
+    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
+    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
+    sees(&p1, &[&b1]).await;
+    let mut conn = store.conn().await;
+    let version = b1.agent().store().clock().now_ms();
+    // Written by hand, so that nobody is told; no beat comes by itself.
+    tokens(&mut conn, &entry("on", version)).await;
+    b1.agent().control().refresh(b1.agent().store(), b1.agent().trust()).await.expect("read");
+    b1.agent().beat_now();
+    eventually("the row says so", LIMIT, async || {
+        p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill)
+    })
+    .await;
+    assert!(!p1.agent().control().is_on(KILL), "the proxy has not heard of it");
+    let refusal = refused(&p1, Request::new(player("alice"))).await;
+    assert_eq!(refusal.reason, Reason::KillSwitch, "{refusal:?}");
+
+    tokens(&mut conn, &entry("off", version + 1)).await;
+    p1.agent().control().refresh(p1.agent().store(), p1.agent().trust()).await.expect("read");
+    assert!(b1.agent().control().is_on(KILL), "the backend has not heard of the end");
+    assert!(p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill), "nor does its row say so");
+    assert_eq!(transfer(&p1, "alice").await.server, id("b1"));
 }
 
 // A switch of one node concerns that node.

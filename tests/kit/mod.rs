@@ -71,6 +71,13 @@ pub async fn open(url: &str) -> Store {
     Store::open(zone(), StoreOptions::new(StoreUrl::parse(url).unwrap())).await.unwrap()
 }
 
+/// With times that a busy machine does not reach, for what is large.
+pub async fn open_patient(url: &str) -> Store {
+    let mut options = StoreOptions::new(StoreUrl::parse(url).unwrap());
+    (options.command_timeout, options.operation_timeout) = (Duration::from_secs(20), Duration::from_secs(40));
+    Store::open(zone(), options).await.unwrap()
+}
+
 pub fn membership(store: &Store, id: &str, role_name: &str, lease_ms: u64) -> Membership {
     membership_at(store, id, role_name, &format!("{id}.example:25565"), lease_ms)
 }

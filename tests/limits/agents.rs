@@ -33,7 +33,7 @@ fn limited(mut config: Config, limits: &[(&str, Limit)]) -> Config {
     (config.directory.suspect_ms, config.directory.offline_ms) = (12_000, 17_500);
     config.dispatch.stale_after_ms = 15_000;
     config.dispatch.attempt_timeout_ms = 15_000;
-    config.store.operation_timeout_ms = 15_000;
+    (config.store.command_timeout_ms, config.store.operation_timeout_ms) = (5_000, 15_000);
     config
 }
 
@@ -212,7 +212,7 @@ async fn pol_6_a_limit_adds_one_call_to_the_bill_and_a_store_that_is_away_costs_
     let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
     let mut patient =
         limited(config("p1", "proxy", &wire.url()), &[("command", Limit::cooldown(HOUR_MS).expect("valid"))]);
-    patient.store.operation_timeout_ms = 600;
+    (patient.store.command_timeout_ms, patient.store.operation_timeout_ms) = (500, 600);
     let p1 = proxy(patient).await;
     sees(&p1, &[&b1]).await;
     transfer(&p1, "alice").await;

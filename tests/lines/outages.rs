@@ -1,14 +1,17 @@
 //! Cuts, lost replies, a wiped store: nobody is forgotten.
 
+use std::time::Duration;
+
+use futures_util::FutureExt;
 use maitred::agent::config::LineConfig;
 use maitred::agent::{Entering, Entry, OutReason, Update};
 use maitred::node::{CONFIG, Control};
 use redis::AsyncCommands;
 
-use crate::agents_common::{LIMIT, key, operator, player};
+use crate::agents_common::{LIMIT, key, operator, player, proxy as agents_proxy};
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::wait::eventually;
-use crate::world::{World, admitted, end, entry, line, login, sees_accepting, waits};
+use crate::world::{World, admitted, end, entry, line, lined, login, sees_accepting, waits};
 
 // QUE-14: the event of the admission was published while its proxy was cut off.
 #[tokio::test]
@@ -190,6 +193,33 @@ async fn r_22_who_was_put_out_for_an_unreadable_ticket_hears_it_and_nothing_stay
         assert_eq!(end(visit).await, Some(Update::Out { why: OutReason::Gone }), "{}", visit.player());
     }
     eventually("nobody is listed any more", LIMIT, async || !world.exists("vias:login").await).await;
+}
+
+// a look at the line that is under way while the store loses its data and the proxy joins anew finds no ticket, and
+// that says nothing: the places are about to be given anew.
+#[tokio::test]
+async fn r_23_nobody_is_sent_away_by_a_look_that_crosses_with_a_new_epoch() {
+    let world = World::new();
+    let wire = FaultProxy::start(&world.store);
+    let mut config = lined("p1", "proxy", &wire.url(), &world.line);
+    config.store.command_timeout_ms = 5_000;
+    let proxy = agents_proxy(config).await;
+    let mut alice = waits(&proxy, "alice").await;
+    let mut conn = world.conn().await;
+    // The look hears late who waits through this proxy, and reads the tickets after the join.
+    wire.delay_replies_of("SSCAN", Duration::from_millis(400));
+    for _ in 0..3 {
+        let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await.expect("FLUSHALL");
+        let looks = wire.count("SSCAN");
+        eventually("a look began", LIMIT, async || wire.count("SSCAN") > looks).await;
+        proxy.agent().beat_now();
+        eventually("she has a place again", LIMIT, async || {
+            let told = alice.next().now_or_never().flatten();
+            assert!(!matches!(told, Some(Update::Out { .. })), "she was sent away: {told:?}");
+            conn.zcard::<_, u64>(key("line:login")).await.expect("ZCARD") == 1
+        })
+        .await;
+    }
 }
 
 // QUE-10: whoever stands in a lane that was taken away is served with the last one; also where the place has to be

@@ -174,6 +174,8 @@ impl Member {
     /// From now on its row gets older, as if the process hung. Its inbox goes on listening.
     pub async fn stop_beating(&mut self) {
         if let Some(beating) = self.beating.take() {
+            // Not in the middle of a beat, which would come to the store afterwards.
+            let _between = self.membership.lock().await;
             beating.abort();
             let _ = beating.await;
         }

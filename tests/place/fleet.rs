@@ -78,7 +78,6 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
         assert_eq!(proxy.registry().resolve(&name("b1")), Err(absence));
         assert!(handle.unregister());
         control.put(&operator, &trust, &entry, "off", "ops").await.expect("written");
-        // The node says for one more beat that it obeys.
         resolves(&proxy, "b1", Ok(Origin::Discovered)).await;
     }
 

@@ -90,7 +90,7 @@ async fn rel_4_each_refusal_of_a_write_is_typed() {
 async fn rel_4_a_cluster_that_is_down_is_typed() {
     let server = TestStore::with_args(&["--cluster-enabled", "yes"]);
     let options = StoreOptions {
-        operation_timeout: Duration::from_millis(300),
+        operation_timeout: Duration::from_millis(1_000),
         ..StoreOptions::new(StoreUrl::parse(&server.url()).expect("valid"))
     };
     let store = Store::open(Zone::new("eu").expect("valid"), options).await.expect("it answers");

@@ -77,7 +77,15 @@ impl State {
 impl Trouble {
     pub async fn new(state: State) -> Self {
         let args: &[&str] = match state {
-            State::Loading => &["--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024"],
+            // It looks at its clients after every key of what it loads.
+            State::Loading => &[
+                "--enable-debug-command",
+                "yes",
+                "--rdbcompression",
+                "no",
+                "--loading-process-events-interval-bytes",
+                "1024",
+            ],
             _ => &[],
         };
         let times = BookOptions { ttl_ms: 40, ..BookOptions::default() };
@@ -106,7 +114,7 @@ impl Trouble {
             }
             State::NoReplicas => scene.by_hand(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await,
             State::Loading => {
-                let fill = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, string.rep('x', 512)) end";
+                let fill = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, string.rep('x', 1024)) end";
                 scene.by_hand(&["EVAL", fill, "0"]).await;
                 // Read back so slowly that nobody waits for the end: the store goes with the test.
                 scene.by_hand(&["CONFIG", "SET", "key-load-delay", "3000"]).await;

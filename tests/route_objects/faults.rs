@@ -31,7 +31,7 @@ async fn r_18_an_owner_that_was_replaced_does_not_write_to_storage_without_a_fen
     let times = RouteTimes { lock_timeout_ms: 1_500, ..RouteTimes::default() };
     let options = KindOptions { storage: Storage::Own { fenced: false }, ..KindOptions::default() };
     let counter = Counter::new(options);
-    let short = Options { lease_ms: 700, ..Options::default() };
+    let short = Options { lease_ms: 1_200, ..Options::default() };
     let member = Member::join_with(&server.url(), "a", short).await;
     let mut a = Host::join_as(member, counter.clone(), times).await;
     let b = Host::join_as(Member::join(&server.url(), "b").await, counter.clone(), times).await;

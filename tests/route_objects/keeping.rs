@@ -83,7 +83,7 @@ async fn rte_6_a_kind_that_answers_after_its_save_has_saved_and_the_other_has_no
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_3_an_owner_that_lost_its_object_drops_it_and_its_save_is_refused() {
     let server = TestStore::start();
-    let short = Options { lease_ms: 700, ..Options::default() };
+    let short = Options { lease_ms: 1_500, ..Options::default() };
     let member = Member::join_with(&server.url(), "a", short).await;
     let mut a = Host::join_as(member, Counter::new(KindOptions::default()), RouteTimes::default()).await;
     let b = Host::join(&server.url(), "b", KindOptions::default()).await;
@@ -117,7 +117,7 @@ async fn rte_3_an_owner_that_lost_its_object_drops_it_and_its_save_is_refused() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_18_after_a_gap_of_the_lease_an_object_that_nobody_took_goes_on() {
     let server = TestStore::start();
-    let short = Options { lease_ms: 700, ..Options::default() };
+    let short = Options { lease_ms: 1_500, ..Options::default() };
     let member = Member::join_with(&server.url(), "a", short).await;
     let mut a = Host::join_as(member, Counter::new(KindOptions::default()), RouteTimes::default()).await;
     let key = object("counter:one");

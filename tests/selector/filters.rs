@@ -39,6 +39,14 @@ fn sel_4_each_filter_leaves_out_and_says_why() {
     assert_eq!(stage.by_score().excluded, [(id("b1"), Exclusion::NoRegion)]);
     let mut fine = Stage::new(vec![with(base(), |r| r.state = NodeState::Degraded)]);
     assert_eq!(names(&fine.by_score()), ["b1:-"]);
+    // POL-4: what a node obeyed at its last beat may be over.
+    let ends: [Change; 2] =
+        [|stage| stage.switches.fleet_known = true, |stage| _ = stage.switches.known.insert(id("b1"))];
+    for end in ends {
+        let mut stage = Stage::new(vec![with(base(), |r| r.kill = true)]);
+        end(&mut stage);
+        assert_eq!(names(&stage.by_score()), ["b1:-"]);
+    }
 }
 
 #[test]

@@ -48,6 +48,7 @@ struct State {
     connections: u64,
     dropped: u64,
     delay: Duration,
+    slow: BTreeMap<String, Duration>,
     refuse: bool,
     orders: Vec<Order>,
     live: BTreeMap<u64, CancellationToken>,
@@ -91,6 +92,12 @@ impl Shared {
 
     pub(super) fn delay(&self) -> Duration {
         self.lock().delay
+    }
+
+    /// By how much the reply to the command with `labels` comes later than the others.
+    pub(super) fn lag(&self, labels: &[String]) -> Duration {
+        let state = self.lock();
+        labels.iter().filter_map(|label| state.slow.get(label)).max().copied().unwrap_or_default()
     }
 
     /// Decides over the reply to the command with `labels`. Orders without a name leave pushes alone.
@@ -177,6 +184,7 @@ impl FaultProxy {
             let mut state = self.shared.lock();
             state.orders.clear();
             state.delay = Duration::ZERO;
+            state.slow.clear();
             state.refuse = false;
         }
         self.resume();
@@ -230,6 +238,12 @@ impl FaultProxy {
     /// Hands every reply and push on that much later, without slowing the stream down. Zero ends it.
     pub fn delay(&self, delay: Duration) {
         self.shared.lock().delay = delay;
+    }
+
+    /// Hands the replies to the commands counted under `label` on that much later, and with each what is behind it on its
+    /// connection. [`pass`](Self::pass) ends it.
+    pub fn delay_replies_of(&self, label: &str, delay: Duration) {
+        self.shared.lock().slow.insert(label.to_owned(), delay);
     }
 
     /// Stops forwarding in both directions. Connections stay open and new ones are accepted, but nothing is heard.

@@ -138,10 +138,12 @@ async fn replies(
         partial.extend_from_slice(&chunk[..read]);
         let mut parsed = 0;
         let mut passed = 0;
+        let mut lag = Duration::ZERO;
         while let Some(reply) = resp::reply(&partial[parsed..]).map_err(invalid)? {
             parsed += reply.len;
             let settled = lane.lock().unwrap_or_else(PoisonError::into_inner).settle(&reply);
             if let Settled::Answer { labels, push } = settled {
+                lag = lag.max(shared.lag(&labels));
                 let verdict = shared.judge(id, &labels, push);
                 silent |= verdict != Verdict::Forward;
                 cut = verdict == Verdict::Cut;
@@ -153,7 +155,8 @@ async fn replies(
                 passed = parsed;
             }
         }
-        if passed > 0 && queue.send((Instant::now() + shared.delay(), partial[..passed].to_vec())).await.is_err() {
+        if passed > 0 && queue.send((Instant::now() + shared.delay() + lag, partial[..passed].to_vec())).await.is_err()
+        {
             return Ok(());
         }
         partial.drain(..parsed);

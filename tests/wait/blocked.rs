@@ -1,6 +1,6 @@
 //! QUE-9: nobody waits for ever behind somebody who cannot be served while places are free.
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use maitred::agent::Request;
 use maitred::ids::{LineName, RequestId, SessionId};
 use maitred::queue::Attributes;
@@ -72,7 +72,8 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     };
     let mut behind = Vec::new();
     for (name, range) in [("alice", 0..1_200), ("bob", 1_200..2_400)] {
-        try_join_all(range.map(enter)).await.expect("they wait");
+        let entered: Vec<_> = stream::iter(range).map(enter).buffered(32).try_collect().await.expect("they wait");
+        assert_eq!(entered.len(), 1_200);
         behind.push(waits(&p1, Request::new(player(name)).in_region(region("south"))).await);
     }
     for waiting in &mut behind {

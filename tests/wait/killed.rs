@@ -3,22 +3,26 @@
 use std::collections::BTreeSet;
 
 use maitred::agent::{Outcome, Request, WaitUpdate};
+use maitred::store::scripts;
 use maitred::token::ReleaseOutcome;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::agents_common::{LIMIT, SECRET, player, state};
+use crate::support::fault::{Action, FaultProxy};
 use crate::support::fleet::{Node, NodeOptions};
 use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{end, tickets, wait_proxy, waits_for_any};
 
 const PLAYERS: usize = 60;
+/// Those who are served before.
+const SERVED: usize = 10;
 const NETWORK: &str = "heartbeat: { intervalMs: 500 }\ndirectory: { suspectMs: 1300, offlineMs: 1750 }\n\
                        tokens: { reapIntervalMs: 400, claimReanimateMs: 1000 }\n";
 
-async fn backend(store: &TestStore, dir: &TempDir, id: &str) -> Node {
-    let mut options = NodeOptions::new(id, "backend", &store.url(), "eu").env("MAITRED_SECRET", SECRET);
+async fn backend(url: &str, dir: &TempDir, id: &str) -> Node {
+    let mut options = NodeOptions::new(id, "backend", url, "eu").env("MAITRED_SECRET", SECRET);
     options.config = Some(dir.path().join("network.yml"));
     let mut node = Node::spawn(&options);
     let first = node.next_line(LIMIT).await;
@@ -38,17 +42,24 @@ async fn que_9_a_backend_killed_while_it_serves_leaves_no_half_moved_player() {
     let store = TestStore::start();
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("network.yml"), NETWORK).expect("a config");
-    let mut dies = backend(&store, &dir, "b1").await;
+    let wire = FaultProxy::start(&store);
+    let mut dies = backend(&wire.url(), &dir, "b1").await;
     let p1 = wait_proxy("p1", &store.url()).await;
     let mut waiting = Vec::new();
     for n in 0..PLAYERS {
         waiting.push(waits_for_any(&p1, &format!("p{n:02}")).await);
     }
-    dies.send(&json!({"op": "places", "id": "s1", "count": PLAYERS, "region": "main"}));
-    dies.wait_for(|line| line["event"] == "place_promised", LIMIT).await;
+    dies.send(&json!({"op": "places", "id": "s1", "count": SERVED, "region": "main"}));
+    for _ in 0..SERVED {
+        dies.wait_for(|line| line["event"] == "place_promised", LIMIT).await;
+    }
+    // It dies between a promise that stands in the store and the answer to it.
+    wire.drop_replies_of(&format!("EVALSHA {}", scripts::QUEUE_DRAIN.pinned()), 1_000, Action::Silent);
+    dies.send(&json!({"op": "places", "id": "s3", "count": PLAYERS, "region": "main"}));
+    eventually("an answer is lost", LIMIT, async || wire.dropped() > 0).await;
     dies.sigkill();
 
-    let mut heir = backend(&store, &dir, "b2").await;
+    let mut heir = backend(&store.url(), &dir, "b2").await;
     ask(&mut heir, json!({"op": "places", "id": "s2", "count": PLAYERS, "region": "main"})).await;
     let (mut landed, mut by_the_dead) = (BTreeSet::new(), 0);
     for handle in &mut waiting {

@@ -168,7 +168,7 @@ async fn r_23_of_a_crowd_nobody_is_sent_away_because_the_store_lost_them() {
     for _ in 0..3 {
         let before = order(&mut conn).await;
         let _: () = redis::cmd("FLUSHALL").query_async(&mut conn).await.expect("flushed");
-        eventually("all are back", LIMIT, async || {
+        eventually("all are back", LIMIT * 3, async || {
             for waiting in &mut crowd {
                 if let Some(Some(WaitUpdate::Refused(refusal))) = waiting.next().now_or_never() {
                     panic!("sent away: {refusal:?}");

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use crate::agent::background::refresh_control;
 use crate::agent::core::{Agent, Core, LoadSource};
 use crate::agent::wait::{Serving, serve};
 use crate::agent::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
@@ -136,6 +137,16 @@ impl<I: Inventory> Backend<I> {
         });
     }
 
+    /// Whether a switch stops this backend. Who asks for a place knows of none, maybe because its end was heard there first:
+    /// the entries decide.
+    async fn is_killed(&self) -> bool {
+        let (core, own) = (&self.core, &self.core.identity.id);
+        if core.control.is_killed(own) {
+            refresh_control(core).await;
+        }
+        core.control.is_killed(own)
+    }
+
     /// `places.reserve`: a place from the inventory, and a token for it.
     async fn reserve(&self, request: PlaceRequest) -> Result<PlaceAnswer, CallError> {
         let condition = self.core.condition();
@@ -145,7 +156,7 @@ impl<I: Inventory> Backend<I> {
         if !condition.accepting {
             return Err(refuse(NoPlaceCode::NotAccepting, "the backend takes no new players"));
         }
-        if self.core.control.is_killed(&self.core.identity.id) {
+        if self.is_killed().await {
             return Err(refuse(NoPlaceCode::KillSwitch, "the kill switch is on"));
         }
         if let Some(drain) = self.core.control.drain(&self.core.identity.id) {

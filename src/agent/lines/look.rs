@@ -191,8 +191,16 @@ impl Desk {
     pub(super) async fn inspect(&self, room: &Room, players: Vec<(Player, SessionId)>, lost: bool) -> Result<()> {
         let line = &room.line;
         let names: Vec<Player> = players.iter().map(|(player, _)| player.clone()).collect();
-        let tickets = line.tickets_of(&names).await?;
         let me = self.core.acting()?;
+        // Before anything is read: who stands in an earlier epoch is about to enter again, and has no place until then.
+        let strays: HashSet<Player> = {
+            let mut visits = self.visits();
+            let is_stray = |(player, session): &&(Player, SessionId)| {
+                !visits.is_of_epoch(&(line.name().clone(), player.clone()), session, me.epoch)
+            };
+            players.iter().filter(is_stray).map(|(player, _)| player.clone()).collect()
+        };
+        let tickets = line.tickets_of(&names).await?;
         let (mut without, mut gone, mut again) = (Vec::new(), Vec::new(), HashSet::new());
         for ((player, session), ticket) in players.into_iter().zip(tickets) {
             match ticket {
@@ -235,11 +243,10 @@ impl Desk {
             // Asked after that answer: by now a break is known of.
             let breaks = self.core.store.breaks();
             for (player, session, why, since_ms) in gone {
-                let key = (line.name().clone(), player);
-                // Entered under an earlier membership: the next look enters the player again.
-                if since_ms == Some(0) && !self.visits().is_of_epoch(&key, &session, me.epoch) {
+                if since_ms == Some(0) && strays.contains(&player) {
                     continue;
                 }
+                let key = (line.name().clone(), player);
                 let is_lost = since_ms.is_some_and(|ms| self.visits().may_be_lost(&key, &session, (breaks, ms)));
                 if !is_lost {
                     self.visits().out(&key, &session, why);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::background::refresh_control;
 use crate::agent::config::Config;
 use crate::agent::core::Core;
 use crate::agent::wait::{Waiting, line_for, queue};
@@ -154,7 +155,15 @@ impl Dispatch {
         let proxy = Arc::clone(&self.proxy);
         let core = &proxy.core;
         let most = self.config.dispatch.max_retries.saturating_add(1);
-        let ranking = proxy.choose(&self.request.ask, most);
+        let mut ranking = proxy.choose(&self.request.ask, most);
+        if ranking.picks.is_empty() && is_stopped_unheard(core, &ranking) {
+            // Their rows say so before anybody told this proxy.
+            refresh_control(core).await;
+            if core.control.is_killed(&core.identity.id) {
+                return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
+            }
+            ranking = proxy.choose(&self.request.ask, most);
+        }
         if ranking.picks.is_empty() {
             if let Some(by) = drained_by(core, &self.request.ask, &ranking) {
                 return Err((Reason::Draining, format!("the server is drained by {by}")));
@@ -245,9 +254,7 @@ impl Dispatch {
             && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)
         {
             // The backend heard of the switch, or of its drain, first.
-            if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
-                tracing::debug!(%error, "could not read the control entries");
-            }
+            refresh_control(core).await;
         }
         answer.map_err(|error| {
             let Error::Callee { code, message, .. } = &error else {
@@ -313,6 +320,12 @@ fn drained_by(core: &Core, ask: &Ask, ranking: &Ranking) -> Option<String> {
     }
     let row = || core.directory.snapshot().get(named)?.record.labels.get(DRAINING_LABEL).cloned();
     core.control.drain(named).map(|entry| entry.by).or_else(row)
+}
+
+/// A backend was left out for a kill switch of which this proxy knows nothing.
+fn is_stopped_unheard(core: &Core, ranking: &Ranking) -> bool {
+    let switches = core.control.switches();
+    ranking.excluded.iter().any(|(id, why)| *why == Exclusion::Killed && !switches.is_killed(id))
 }
 
 /// Why nobody can be asked, for the operator.

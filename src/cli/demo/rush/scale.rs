@@ -49,11 +49,13 @@ impl Scale {
         Duration::from_millis(players.saturating_mul(1_000) / self.rate.max(1))
     }
 
-    /// The config of every node: times are short, so that what is left over is gone in seconds.
+    /// The config of every node: times are short, so that what is left over is gone in seconds. A store that shares the
+    /// machine with all of them may take a while, and nobody's connection is given up for that.
     pub fn network(&self) -> String {
         let (rate, burst, most) = (self.rate, self.burst, self.players.saturating_mul(2));
         format!(
             "zone: rush\n\
+             store: {{ commandTimeoutMs: 2000, connectTimeoutMs: 2000, operationTimeoutMs: 10000 }}\n\
              heartbeat: {{ intervalMs: 1000 }}\n\
              directory: {{ refreshMs: 1000, suspectMs: 2500, offlineMs: {LEASE_MS} }}\n\
              tokens: {{ reapIntervalMs: 500 }}\n\
