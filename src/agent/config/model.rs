@@ -171,7 +171,8 @@ pub struct WaitConfig {
 pub struct MessagesConfig {
     /// Largest body of a message in bytes: 64 to 1,048,576.
     pub max_body_bytes: usize,
-    /// Handlers that run at the same time: 1 to 65,536. More are answered with `Busy`.
+    /// Handlers that run at the same time: 1 to 65,536. More are answered with `Busy`. Messages to objects have three
+    /// quarters of them.
     pub max_concurrent: usize,
     /// Longest wait of a call for its answer in ms, where the caller says nothing: 10 to 29,000.
     pub call_timeout_ms: u64,
