@@ -11,8 +11,8 @@ const MEASURED_MIN_MS: u64 = 1_000;
 const SHORT_MS: u64 = 4_000;
 /// Over how many slots the pace is measured that the gate allows.
 const LATEST_SLOTS: u64 = 4;
-/// How long what the gate allows counts against what is measured, less and less, in ms.
-const GATE_TRUSTED_MS: u64 = 16_000;
+/// How long what the gate allows counts for more than what is measured, in ms: until that is measured over as long a time.
+const GATE_TRUSTED_MS: u64 = LATEST_SLOTS * SLOT_MS;
 /// One admission of a lane of weight one, in virtual time.
 const STRIDE: u64 = 720_720;
 
@@ -111,7 +111,9 @@ impl LineState {
         let span = now_ms.saturating_sub(self.busy_since_ms.max(first.saturating_mul(SLOT_MS)));
         let admitted: u64 = self.recent.iter().filter(|(slot, _)| *slot >= first).map(|(_, count)| count).sum();
         let latest = whole(admitted) * 1_000.0 / whole(span.max(MEASURED_MIN_MS));
-        let trust = whole(GATE_TRUSTED_MS.saturating_sub(age)) / whole(GATE_TRUSTED_MS);
+        // Whole for as long, then less and less for as long again.
+        let trusted = GATE_TRUSTED_MS.saturating_mul(2).saturating_sub(age).min(GATE_TRUSTED_MS);
+        let trust = whole(trusted) / whole(GATE_TRUSTED_MS);
         gate * trust + latest * (1.0 - trust)
     }
 
@@ -198,7 +200,7 @@ mod tests {
         let mut state = LineState { rate: 500, busy_since_ms: 100_000, ..LineState::default() };
         state.recent = vec![(51, 200), (50, 100)];
         let wait = state.wait_ms(999, 104_000).expect("moving");
-        assert!((2_000..=2_400).contains(&wait), "75 a second is how it began: {wait}");
+        assert_eq!(wait, 2_000, "75 a second is how it began");
         state.recent = vec![(57, 1_000), (56, 1_000), (55, 1_000), (54, 900), (51, 200), (50, 100)];
         let wait = state.wait_ms(999, 116_000).expect("moving");
         assert!((2_000..=2_100).contains(&wait), "the beginning is forgotten: {wait}");

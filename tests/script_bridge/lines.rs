@@ -12,7 +12,7 @@ fn sto_4_queue_enter() {
     let (mut twin, now) = hall();
     let alice = Guest::new("alice", now);
     let waiting = alice.enter().run(&mut twin);
-    assert_eq!((waiting[0].as_str(), waiting[3].as_str(), waiting.len()), ("WAITING", "0", 10), "{waiting:?}");
+    assert_eq!((waiting[0].as_str(), waiting[3].as_str(), waiting.len()), ("WAITING", "0", 11), "{waiting:?}");
     assert_eq!(alice.enter().run(&mut twin)[..3], waiting[..3], "STO-10");
     let moved = Guest { lane: "1", ..alice.clone() };
     assert_eq!(moved.enter().run(&mut twin), ["LANE", "0"]);

@@ -338,7 +338,7 @@ mod tests {
     /// At a pace of `rate` a second, with `listed` players before all others.
     fn standing(waiting: u64, rate: u64, listed: &[&str], at_ms: u64) -> Standing {
         let first = listed.iter().map(|player| Player::new(player).expect("a player")).collect();
-        Standing { first, waiting, state: LineState { rate, ..LineState::default() }, at_ms }
+        Standing { first, waiting, state: LineState { rate, busy_since_ms: at_ms, ..LineState::default() }, at_ms }
     }
 
     // QUE-8: a player far back must see that it goes on, and never a number that is not theirs.
