@@ -256,6 +256,10 @@ async fn sto_15_each_fault_of_the_server_has_its_line() {
 
     scene.by_hand(&["ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "-pexpireat", "~maitred:*", "&*"]).await;
     let narrow = run(as_user(&scene, "narrow:pw", &["doctor", "--json"]));
+    if narrow.out.contains("cannot tell by a dry run") {
+        // Before Redis 7 nobody can ask what a user may do; --probe tries it.
+        return;
+    }
     says(narrow, 1, "rights", "fail", &["PEXPIREAT", "ACL SETUSER", "~maitred:{eu}:*"]);
     scene.by_hand(&["ACL", "SETUSER", "astray", "on", ">pw", "+@all", "~other:*", "&*"]).await;
     says(run(as_user(&scene, "astray:pw", &["doctor", "--json"])), 1, "rights", "fail", &["HGETALL", "key"]);
