@@ -202,14 +202,15 @@ async fn que_4_the_gate_counts_live_backends_and_starts_empty() {
     let store = TestStore::start();
     let hall = Hall::new(&store).await;
     let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let mut backends = Vec::new();
-    for n in 0..3 {
-        backends.push(hall.member(&format!("b{n}"), Role::backend(), 1_000).await);
-    }
     let gate = GateOptions { per_backend: 40, ..GateOptions::default() };
     let line = p1.line(&LineOptions { gate, ..login(1, 1) });
     for n in 0..100 {
         p1.waits(&line, &format!("p{n}")).await;
+    }
+    // Last, for who beat 3 s ago counts no more.
+    let mut backends = Vec::new();
+    for n in 0..3 {
+        backends.push(hall.member(&format!("b{n}"), Role::backend(), 1_000).await);
     }
     let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
     let view: Vec<&Member> = backends.iter().collect();

@@ -1,8 +1,8 @@
 use maitred::ids::{Role, SessionId};
-use maitred::queue::{Admitter, Attributes, Choice, Entered, Failed, Left, Place, Stop};
+use maitred::queue::{Admitter, Attributes, Choice, Entered, Failed, Left, LineOptions, Place, Stop};
 use redis::AsyncCommands;
 
-use crate::queue_common::{Hall, login, names, player, rounds, snapshot};
+use crate::queue_common::{HOUR_MS, Hall, login, names, player, rounds, snapshot};
 use crate::support::store::TestStore;
 
 // QUE-1
@@ -39,7 +39,7 @@ async fn que_1_a_full_line_says_so_and_keeps_whoever_is_in_it() {
     let store = TestStore::start();
     let hall = Hall::new(&store).await;
     let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let line = p1.line(&maitred::queue::LineOptions { max_waiting: 2, ..login(500, 100) });
+    let line = p1.line(&LineOptions { max_waiting: 2, ..login(500, 100) });
     let alice = p1.waits(&line, "alice").await;
     p1.waits(&line, "bob").await;
     assert_eq!(p1.enter(&line, "carol").await.0, Entered::Full);
@@ -206,7 +206,7 @@ async fn sto_16_after_everyone_has_left_no_key_of_the_line_is_there() {
     let store = TestStore::start();
     let hall = Hall::new(&store).await;
     let mut p1 = hall.member("p1", Role::proxy(), 0).await;
-    let wait = maitred::queue::LineOptions::wait_line(maitred::ids::LineName::wait());
+    let wait = LineOptions::wait_line(maitred::ids::LineName::wait());
     let lines = [p1.line(&login(500, 1)), p1.line(&wait)];
     for line in &lines {
         for name in ["leaves", "drops", "orphan"] {
@@ -250,7 +250,8 @@ async fn que_12_a_line_of_many_steps_is_healed_and_emptied() {
     let store = TestStore::start();
     let hall = Hall::new(&store).await;
     let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let line = p1.line(&login(1_000, 10));
+    // However long the steps take, nobody's grace ends between them.
+    let line = p1.line(&LineOptions { reconnect_grace_ms: HOUR_MS, ..login(1_000, 10) });
     p1.waits(&line, "alice").await;
     let many: Vec<(u64, String)> = (0..5_000).map(|n| (n / 1_000, format!("p{n}"))).collect();
     let fields: Vec<(&String, &str)> = many.iter().map(|(_, name)| (name, "not a ticket")).collect();

@@ -20,8 +20,7 @@ const ISSUERS: usize = 50;
 async fn tok_6_ten_reapers_at_once_reap_each_of_10000_due_tokens_once() {
     let server = TestStore::start();
     // Times that no machine is too slow for: whatever is due is due because it was made older.
-    let times =
-        BookOptions { ttl_ms: HOUR_MS, claim_reanimate_ms: HOUR_MS, audit_ms: HOUR_MS, ..BookOptions::default() };
+    let times = BookOptions { ttl_ms: HOUR_MS, claim_reanimate_ms: HOUR_MS, audit_ms: HOUR_MS };
     let bench = Bench::with_times(&server, "crowd", times).await;
     let backends =
         [Arc::new(bench.join("b1", Role::backend()).await), Arc::new(bench.join("b2", Role::backend()).await)];
