@@ -1,6 +1,6 @@
 //! QUE-9: nobody waits for ever behind somebody who cannot be served while places are free.
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use maitred::agent::Request;
 use maitred::ids::{LineName, RequestId, SessionId};
 use maitred::queue::Attributes;
@@ -64,7 +64,9 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
     let at = line(&store.url(), LineName::wait()).await;
-    let holder = Claimant { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
+    // Through another proxy, which knows of nobody who waits and so looks at no line.
+    let crowded = wait_proxy("p2", &store.url()).await;
+    let holder = Claimant { id: crowded.agent().lease().id().clone(), epoch: crowded.agent().lease().epoch() };
     let north = region("north");
     let enter = async |n: usize| {
         let attributes = Attributes::of_wish(&RequestId::short(), Some(&north), None)?;
@@ -72,7 +74,8 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     };
     let mut behind = Vec::new();
     for (name, range) in [("alice", 0..1_200), ("bob", 1_200..2_400)] {
-        try_join_all(range.map(enter)).await.expect("they wait");
+        let entered = stream::iter(range).map(enter).buffer_unordered(100);
+        entered.try_for_each(async |_| Ok(())).await.expect("they wait");
         behind.push(waits(&p1, Request::new(player(name)).in_region(region("south"))).await);
     }
     for waiting in &mut behind {
