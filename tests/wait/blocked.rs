@@ -64,7 +64,9 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
     let at = line(&store.url(), LineName::wait()).await;
-    let holder = Claimant { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
+    // Through another proxy, which knows of nobody who waits and so looks at no line.
+    let crowded = wait_proxy("p2", &store.url()).await;
+    let holder = Claimant { id: crowded.agent().lease().id().clone(), epoch: crowded.agent().lease().epoch() };
     let north = region("north");
     let enter = async |n: usize| {
         let attributes = Attributes::of_wish(&RequestId::short(), Some(&north), None)?;

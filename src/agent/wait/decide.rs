@@ -53,8 +53,7 @@ impl Proxy {
         // The ticket becomes a token in one step: looked at the other way round, neither might be there.
         match slot.line.tickets_of(std::slice::from_ref(player)).await?.pop().flatten() {
             Some(TicketText::Good(ticket)) if ticket.session == visit.session => {
-                let is_old = visit.epoch != self.core.lease.epoch();
-                let stands = !visit.stale && !is_old && cause != Cause::Unlisted;
+                let stands = !self.is_outdated(&visit) && cause != Cause::Unlisted;
                 return if stands { Ok(()) } else { self.stand(slot, &visit).await };
             }
             Some(TicketText::Good(_)) => {
@@ -73,7 +72,9 @@ impl Proxy {
                 self.refuse_wait(slot, Reason::Lost, why);
                 Ok(())
             }
-            _ if visit.stale || visit.epoch != self.core.lease.epoch() => self.stand(slot, &visit).await,
+            // The sweep of another node may have been its end; with the lease it is entered again.
+            _ if !self.core.lease.is_valid() => Ok(()),
+            _ if self.is_outdated(&visit) => self.stand(slot, &visit).await,
             Some(row) if row.consumed_at_ms.is_some_and(|at| at >= visit.seq) => {
                 self.refuse_wait(slot, Reason::Lost, format!("the player has landed at {}", row.token.server));
                 Ok(())
@@ -90,6 +91,12 @@ impl Proxy {
                 Ok(())
             }
         }
+    }
+
+    /// The lease was over since the ticket was signed, whether the loop has heard of it or not.
+    pub(super) fn is_outdated(&self, visit: &Visit) -> bool {
+        let lease = &self.core.lease;
+        visit.stale || visit.epoch != lease.epoch() || visit.gaps != lease.gaps()
     }
 
     fn refuse_wait(self: &Arc<Self>, slot: &Arc<Slot>, reason: Reason, why: impl Into<String>) {
@@ -165,11 +172,11 @@ impl Proxy {
     /// Enters the line for a visit, at the place that it had. Until that is answered the visit stays stale.
     async fn stand(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
         let (request, attributes) = (&slot.request, slot.attributes(visit)?);
-        let lapses = slot.lapses();
+        let gaps = self.core.lease.gaps();
         let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
         match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
             Entered::Waiting(place) => {
-                slot.placed(&place, holder.epoch, lapses);
+                slot.placed(&place, holder.epoch, gaps);
                 slot.doubt();
                 slot.tell(Some(place.position), self.waits.estimate_ms(slot.line.name(), place.position));
             }

@@ -81,7 +81,7 @@ pub(in crate::agent) async fn queue(
     if let Some(refusal) = slot.refusal() {
         return Err((refusal.reason, refusal.detail));
     }
-    let (asked, lapses) = (Instant::now(), slot.lapses());
+    let (asked, gaps) = (Instant::now(), core.lease.gaps());
     let claimant = core.acting().map_err(|error| failed(&error))?;
     match slot.line.enter_again(&claimant, &request.player, &visit.session, &attributes, place).await {
         Ok(Entered::Waiting(place)) => {
@@ -90,7 +90,7 @@ pub(in crate::agent) async fn queue(
                 return Err((refusal.reason, refusal.detail));
             }
             entering.is_definite = true;
-            slot.placed(&place, claimant.epoch, lapses);
+            slot.placed(&place, claimant.epoch, gaps);
             if asked.elapsed() >= REPEATED_AFTER {
                 slot.doubt();
             }

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(super) struct Visit {
     pub entered: bool,
     /// Of this node when the ticket was signed.
     pub epoch: Epoch,
+    /// How often this node had got its lease again by then.
+    pub gaps: u64,
     /// The ticket has to be signed anew, or may be gone with the store's data: enter again.
     pub stale: bool,
     /// It may have been entered more than once.
@@ -48,6 +50,7 @@ impl Visit {
             lane: 0,
             entered: false,
             epoch,
+            gaps: 0,
             stale: false,
             again: false,
             doubtful: false,
@@ -93,7 +96,6 @@ pub(in crate::agent) struct Slot {
     /// Earlier requests of the player whose place it takes over, until they are retired.
     replaced: Mutex<Vec<Arc<Slot>>>,
     taken_over: AtomicBool,
-    lapses: AtomicU64,
     /// The connection dropped: the place is kept.
     kept: AtomicBool,
     /// It was told to leave because the wait took too long.
@@ -113,7 +115,6 @@ impl Slot {
             entering: tokio::sync::Mutex::default(),
             replaced: Mutex::default(),
             taken_over: AtomicBool::new(false),
-            lapses: AtomicU64::new(0),
             kept: AtomicBool::new(false),
             outstayed: AtomicBool::new(false),
             state: watch::Sender::default(),
@@ -134,20 +135,14 @@ impl Slot {
         *self.lock() = visit;
     }
 
-    /// The line knows it under the session of `place`, held by `epoch`, by an enter that was sent after `lapses`.
-    pub fn placed(&self, place: &Place, epoch: Epoch, lapses: u64) {
+    /// The line knows it under the session of `place`, held by `epoch`, by an enter that was sent after so many gaps of the
+    /// lease: a gap meanwhile may have put the ticket away that the answer tells of.
+    pub fn placed(&self, place: &Place, epoch: Epoch, gaps: u64) {
         let mut visit = self.lock();
         if visit.session == place.session {
             (visit.seq, visit.lane) = (place.seq, place.lane);
-            (visit.entered, visit.epoch) = (true, epoch);
-            visit.stale = self.lapses() != lapses;
+            (visit.entered, visit.epoch, visit.gaps, visit.stale) = (true, epoch, gaps, false);
         }
-    }
-
-    /// How often the lease was over since it is there. Whoever enters it asks first: a lapse meanwhile may have put the
-    /// ticket away that the answer tells of.
-    pub fn lapses(&self) -> u64 {
-        self.lapses.load(Ordering::SeqCst)
     }
 
     /// Takes the place of `other` over, and of those that it took over and has not retired. Answers them.
@@ -214,7 +209,6 @@ impl Slot {
     /// The lease was over.
     pub fn make_stale(&self) {
         let mut visit = self.lock();
-        self.lapses.fetch_add(1, Ordering::SeqCst);
         visit.stale |= visit.entered;
     }
 

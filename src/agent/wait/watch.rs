@@ -121,7 +121,7 @@ impl Proxy {
         let entered = slots.into_iter().filter(|slot| slot.visit().entered);
         let (mut own, doubtful): (Vec<_>, Vec<_>) = entered.partition(|slot| {
             let visit = slot.visit();
-            visit.epoch == holder.epoch && !visit.stale && !visit.doubtful
+            !self.is_outdated(&visit) && !visit.doubtful
         });
         let mut changed: Vec<_> = doubtful.into_iter().map(|slot| (slot, Cause::Other)).collect();
         if is_full || line.count_through(&holder).await? != u64::try_from(own.len()).unwrap_or(u64::MAX) {
