@@ -332,7 +332,7 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
         0,
         "routes",
         "warn",
-        &["2 still signed with another secret", "signed them again"],
+        &["2 still signed with an old secret", "signed them again"],
     );
     says(rotated(&["doctor", "--json"]), 0, "secret", "ok", &["1 more accepted"]);
 
@@ -345,6 +345,14 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
     let mut command = scene.command(&["doctor", "--json"]);
     command.env("MAITRED_SECRET", OTHER_SECRET);
     says(run(command), 1, "nodes", "fail", &["2 not believed", "compare key ids"]);
+    scene.by_hand(&["HSET", "maitred:{eu}:object:island:i1", "sig", "00000000.x"]).await;
+    says(
+        rotated(&["doctor", "--json"]),
+        1,
+        "routes",
+        "fail",
+        &["1 still signed with an old secret", "1 not signed with any"],
+    );
 }
 
 // STO-15, R-22, R-29: a line that stands still looks like a line that is merely long.

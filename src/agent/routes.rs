@@ -12,7 +12,7 @@ impl Agent {
     ///
     /// On the way out: [`Keeper::flush`](crate::route::Keeper::flush) for each kind, [`ObjectRouter::stop`], then leave.
     ///
-    /// Errors with [`Error::OutOfBounds`] outside of a runtime.
+    /// Errors with [`Error::OutOfBounds`] outside of a runtime, and where an earlier router of this agent still stands.
     pub fn routes(&self) -> Result<ObjectRouter> {
         let config = self.config();
         self.routes_with(config.routes.times(), config.routes.cache(), config.routes.keep())

@@ -272,8 +272,13 @@ impl One {
         match (&route.owner, self.owner_alive) {
             (Some(owner), Some(true)) => row("owner", format!("{owner} (epoch {})", route.owner_epoch), Tone::Good),
             (Some(owner), _) => {
-                let text = format!("{owner} (epoch {}), which holds no lease: it can be taken over", route.owner_epoch);
+                let text = format!("{owner} (epoch {}), which holds no lease", route.owner_epoch);
                 row("owner", text, Tone::Warn);
+                row(
+                    "taken over",
+                    "by the next that asks where writes are fenced, else after the lock timeout".to_owned(),
+                    Tone::Plain,
+                );
             }
             (None, _) => row("owner", "nobody".to_owned(), Tone::Plain),
         }

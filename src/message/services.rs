@@ -94,6 +94,11 @@ impl Services {
         }
     }
 
+    /// Whether this node answers to a name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.read().contains_key(name)
+    }
+
     /// The handler of a name of this node.
     pub(super) fn local(&self, name: &str) -> Option<Arc<dyn DynHandler>> {
         self.read().get(name).map(|entry| Arc::clone(&entry.handler))

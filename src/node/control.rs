@@ -230,7 +230,7 @@ impl Control {
         value: &str,
         by: &str,
     ) -> Result<ControlEntry> {
-        let mut version = store.clock().now_ms().max(last.saturating_add(1));
+        let mut version = store.clock().past_ms().max(last.saturating_add(1));
         for _ in 0..PUT_TRIES {
             let entry = signed(trust, name, value, version, by, store.clock().now_ms());
             let text = serde_json::to_string(&entry)

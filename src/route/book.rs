@@ -116,7 +116,7 @@ impl RouteBook {
 
     /// The version that a write after `known` proposes.
     fn next_version(&self, known: RouteVersion) -> RouteVersion {
-        RouteVersion(self.store.clock().now_ms().max(known.0.saturating_add(1)))
+        RouteVersion(self.store.clock().past_ms().max(known.0.saturating_add(1)))
     }
 
     /// Makes this node the owner, or answers who is. `known` is the record last seen, which saves a round where another

@@ -49,7 +49,7 @@ impl ObjectRouter {
     /// Starts the timer of a node: one that is a member, or about to be. `labels` are the node's own. Needs a tokio
     /// runtime.
     ///
-    /// Errors with [`Error::OutOfBounds`] outside of a runtime.
+    /// Errors with [`Error::OutOfBounds`] outside of a runtime, and where the node takes part by another router already.
     pub fn start(
         book: RouteBook,
         cache: CacheTimes,
@@ -62,6 +62,12 @@ impl ObjectRouter {
             what: "runtime",
             problem: "there is none here; start routes inside a tokio runtime".to_owned(),
         })?;
+        if post.services().has(ROUTES) {
+            return Err(Error::OutOfBounds {
+                what: "routes",
+                problem: "this node has a router already; stop that one first".to_owned(),
+            });
+        }
         let hub = Arc::new(Hub {
             table: RouteTable::new(book.clone(), cache),
             keep,

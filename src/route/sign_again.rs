@@ -99,6 +99,9 @@ pub struct SignedBefore {
     pub looked_at: u64,
     /// Those that were signed with another secret than the present one.
     pub old: u64,
+    /// Those of them whose key is not accepted either: of a secret that was dropped, or written by a stranger. Nobody acts on
+    /// them, and nobody signs them again.
+    pub strange: u64,
     /// False where the walk ended at its limit.
     pub whole: bool,
 }
@@ -106,15 +109,18 @@ pub struct SignedBefore {
 /// Counts the routes and objects that were signed with another secret than the present one: what has to be signed again
 /// before the old secret is dropped. Walks over the keys of the whole store (`SCAN`), at most `steps` times about 1,000.
 pub async fn signed_before(store: &Store, trust: &Trust, steps: usize) -> Result<SignedBefore> {
-    let mut found = SignedBefore::default();
+    let (mut found, accepted) = (SignedBefore::default(), trust.keyring().accepted_kids());
     let mut cursor = 0;
     for _ in 0..steps {
         let names;
         (cursor, names) = store.names_from("", cursor).await?;
         let all: Vec<Signed> = names.iter().filter_map(|name| Signed::read(name)).collect();
         found.looked_at = found.looked_at.saturating_add(u64::try_from(all.len()).unwrap_or(u64::MAX));
-        let old = of_another_secret(store, trust, &all).await?.len();
-        found.old = found.old.saturating_add(u64::try_from(old).unwrap_or(u64::MAX));
+        for (_, kid) in of_another_secret(store, trust, &all).await? {
+            found.old = found.old.saturating_add(1);
+            found.strange =
+                found.strange.saturating_add(u64::from(!accepted.iter().any(|known| known.as_str() == kid)));
+        }
         if cursor == 0 {
             found.whole = true;
             break;

@@ -14,6 +14,9 @@ pub fn boot_ms() -> u64 {
     seconds.saturating_mul(1000).saturating_add(millis)
 }
 
+/// What an estimate that is taken from round trips of a machine beside the store is ahead by at most, in ms.
+const AHEAD_MS: u64 = 10;
+
 /// An estimate of the store's clock: the machine's own monotonic clock plus an offset, taken anew from each answer that
 /// carries the store's time. The wall clock of this machine is never read.
 #[derive(Debug, Default)]
@@ -27,6 +30,12 @@ impl StoreClock {
     pub fn now_ms(&self) -> u64 {
         let boot = i64::try_from(boot_ms()).unwrap_or(i64::MAX);
         u64::try_from(boot.saturating_add(self.offset_ms.load(Ordering::Acquire))).unwrap_or(0)
+    }
+
+    /// A time of the store that is over, in ms since 1970: [`now_ms`](Self::now_ms) may be a moment ahead. For numbers that a
+    /// script takes from the last second and refuses from the future, which costs another round.
+    pub fn past_ms(&self) -> u64 {
+        self.now_ms().saturating_sub(AHEAD_MS)
     }
 
     /// The store time `store_ms` on [`boot_ms`]'s clock, as far as this process knows; a time that is over is now.

@@ -52,7 +52,10 @@ async fn rte_12_routes_and_one_route_show_owner_version_and_age() {
     book.transfer(&held, &target).await.expect("moved");
     scene.run(&["route", "island", "i1"]).code(0).shows(&["b2 (epoch", "moved, not confirmed yet"]);
     scene.dies("b2").await;
-    scene.run(&["route", "island", "i1"]).code(0).shows(&["holds no lease: it can be taken over"]);
+    scene
+        .run(&["route", "island", "i1"])
+        .code(0)
+        .shows(&["holds no lease", "by the next that asks where writes are fenced"]);
 }
 
 // ENV-5: what no member wrote is not shown as a route.

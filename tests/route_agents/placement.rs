@@ -115,6 +115,18 @@ async fn rte_7_a_backend_without_routes_keeps_no_other_backend_in_view() {
     eventually("the proxy is seen", LIMIT, async || seen(&two) == [Role::proxy()]).await;
 }
 
+// RTE-7: a second router would take every message, and the first one's objects would answer nobody.
+#[tokio::test]
+async fn rte_7_an_agent_has_one_router_at_a_time() {
+    let server = TestStore::start();
+    let one = agent(&server.url(), "b1", None).await;
+    let first = one.agent().routes().unwrap();
+    let refused = one.agent().routes().unwrap_err().to_string();
+    assert!(refused.contains("has a router already"), "{refused}");
+    first.stop(LIMIT).await;
+    one.agent().routes().unwrap();
+}
+
 // RTE-7: what a node that is on its way out takes it has to hand on at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rte_7_a_node_that_is_not_ready_or_is_drained_takes_nothing_that_nobody_owns() {

@@ -52,7 +52,7 @@ pub(super) async fn measure(
 /// Objects that nobody owns, as they are once they were taken.
 fn fresh(book: &RouteBook, owner: &Owner, objects: usize) -> Result<Vec<Held>, Failure> {
     let kind = ObjectKind::new("bench")?;
-    let version = RouteVersion(book.store().clock().now_ms());
+    let version = RouteVersion(book.store().clock().past_ms());
     let keys = (0..objects).map(|_| ObjectId::new(OperationId::fresh()).map(|id| ObjectKey::new(&kind, &id)));
     let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
     Ok(keys.iter().map(|key| Held::new(book.trust(), key, owner.clone(), version)).collect())
@@ -64,7 +64,7 @@ fn call(book: &RouteBook, held: &Held, kind: usize) -> Invocation {
         0 => book.acquire_call(held, None, true),
         1 => book.renew_call(held),
         _ => {
-            let now = book.store().clock().now_ms();
+            let now = book.store().clock().past_ms();
             book.release_call(held, RouteVersion(now.max(held.version.0.saturating_add(1))), false)
         }
     }

@@ -2,14 +2,13 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::node::{Control, KILL, NodeRecord, roster};
-use crate::route::signed_before;
 use crate::store::{Invocation, Row, Store, Trust, scripts};
 use crate::token::Book;
 
 use super::super::context::Context;
 use super::super::queues::Hall;
 use super::super::view;
-use super::{Finding, lines};
+use super::{Finding, STRANGER, lines, routes};
 
 /// A round trip beyond this is slow for a store beside the fleet.
 const SLOW_TRIP_MICROS: u128 = 20_000;
@@ -20,8 +19,6 @@ const OVERDUE_REAPS: u64 = 5;
 /// Fields of the control hash that are shown where they are nobody's, and characters of each.
 const STRANGERS_SHOWN: usize = 3;
 const NAME_SHOWN: usize = 40;
-/// Longest walk over the keys, in thousands of them.
-const WALK_STEPS: usize = 200;
 
 /// Every check, in the order of the report.
 pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>, findings: &mut Vec<Finding>) {
@@ -48,7 +45,7 @@ pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>,
         findings.push(or_error("nodes", nodes(context, store, trust).await));
         findings.push(or_error("tokens", tokens(context, store, trust).await));
         lines::all(&Hall::over(context, store, trust, &entries), findings).await;
-        findings.push(or_error("routes", routes(store, trust).await));
+        findings.push(or_error("routes", routes::check(store, trust).await));
     }
 }
 
@@ -356,8 +353,7 @@ async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Findin
         return Ok(Finding::fail("nodes", detail, StoreRefusal::WrongType.advice()));
     }
     Ok(if forged > 0 {
-        let advice = "either another secret is in use (compare key ids) or a stranger writes here";
-        Finding::fail("nodes", detail, advice)
+        Finding::fail("nodes", detail, STRANGER)
     } else if late > 0 {
         Finding::warn("nodes", detail, "maitred nodes shows which")
     } else {
@@ -379,22 +375,4 @@ async fn tokens(context: &Context, store: &Store, trust: &Trust) -> Result<Findi
     } else {
         Finding::ok("tokens", detail)
     })
-}
-
-async fn routes(store: &Store, trust: &Trust) -> Result<Finding> {
-    let found = match signed_before(store, trust, WALK_STEPS).await {
-        Err(Error::Refused { refusal: StoreRefusal::Denied, .. }) => {
-            return Ok(Finding::ok("routes", "the store does not let this user SCAN: signatures not looked at"));
-        }
-        found => found?,
-    };
-    let mut detail = format!("{} routes and objects", found.looked_at);
-    if !found.whole {
-        detail.push_str(&format!(" among about {} keys, the others not looked at", WALK_STEPS * 1_000));
-    }
-    if found.old == 0 {
-        return Ok(Finding::ok("routes", detail));
-    }
-    let advice = "wait until the nodes that use routes signed them again before the old secret is dropped";
-    Ok(Finding::warn("routes", format!("{detail}; {} still signed with another secret", found.old), advice))
 }

@@ -7,15 +7,13 @@ use crate::store::{Key, Row, Trust};
 
 use super::super::queues::{Hall, is_of_one_line};
 use super::super::view;
-use super::Finding;
+use super::{Finding, STRANGER};
 
 /// Most tickets of one line that are verified.
 const TICKETS_MAX: usize = 10_000;
 /// Most passes that are verified, and most keys of the store that are walked for them.
 const PASSES_MAX: usize = 10_000;
 const KEYS_MAX: usize = 1_000_000;
-
-const STRANGER: &str = "either another secret is in use (compare key ids) or a stranger writes here";
 
 /// Every check of lines, in the order of the report.
 pub(super) async fn all(hall: &Hall, findings: &mut Vec<Finding>) {

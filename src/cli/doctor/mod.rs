@@ -3,6 +3,7 @@
 mod checks;
 mod lines;
 mod probe;
+mod routes;
 
 use clap::Args;
 use serde::Serialize;
@@ -14,6 +15,9 @@ use crate::store::Trust;
 use super::Failure;
 use super::context::Context;
 use super::view::{self, Grid, Tone};
+
+/// What to do about signatures that nobody here accepts.
+const STRANGER: &str = "either another secret is in use (compare key ids) or a stranger writes here";
 
 /// Options of `maitred doctor`.
 #[derive(Debug, Args)]
