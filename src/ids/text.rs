@@ -121,7 +121,7 @@ text_id!(
     Zone, "zone", "1 to 64 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NAME_MAX_BYTES)
 );
 text_id!(
-    /// A process that joined. Unique in its zone; the fencing number of one incarnation is its [`Epoch`].
+    /// A process that joined. Unique in its zone; the fencing number of one incarnation is its [`Epoch`](crate::ids::Epoch).
     NodeId, "node id", "1 to 59 characters of A-Z a-z 0-9 . _ -", |v| is_name(v, NODE_ID_MAX_BYTES)
 );
 text_id!(

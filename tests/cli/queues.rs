@@ -188,8 +188,7 @@ async fn que_12_a_line_is_paused_resumed_and_emptied_and_a_slip_is_refused() {
     for (args, code, words) in [
         (&["queue", "logim", "pause"][..], 1, &["no line logim", "the config names login vip"][..]),
         (&["queue", "logim", "clear", "--yes"], 1, &["no line logim"]),
-        (&["queue", "wait", "pause"], 2, &["wait line", "no gate"]),
-        (&["queue", "wait.b1", "resume"], 2, &["wait line"]),
+        (&["queue", "wait.b7", "pause"], 1, &["no line wait.b7", "b7 is not on duty"]),
         (&["queue", "login", "clear"], 2, &["everybody", "--yes"]),
         (&["queue", "login", "pause", "--yes"], 2, &["--yes is for clear"]),
         (&["queue", "login", "clear", "--yes", "--player", "bob"], 2, &["for showing a line"]),
@@ -207,6 +206,13 @@ async fn que_12_a_line_is_paused_resumed_and_emptied_and_a_slip_is_refused() {
     let told = scene.json(&["queue", "login"]);
     assert_eq!((&told["waiting"], &told["away"], &told["heads"]), (&json!(0), &json!(0), &json!([])));
     scene.run(&["queue", "login", "clear", "--yes"]).code(0).shows(&["0 players put out of line login"]);
+    // Wait lines too, although no gate rules them.
+    scene.run(&["queue", "wait", "pause"]).code(0).shows(&["line wait is paused: backends serve nobody"]);
+    let told = scene.json(&["queue", "wait"]);
+    assert!(told["gate"].is_null() && told["paused"] == true && told["paused_at"].as_u64().is_some(), "{told}");
+    assert!(scene.run(&["queues"]).code(0).cells("wait")[3].starts_with("paused "));
+    assert_eq!(scene.json(&["queue", "wait", "resume"])["paused"], false);
+    assert_eq!(scene.json(&["queue", "wait"])["paused"], false);
     // A line may be shut before the first player comes.
     scene.run(&["queue", "vip", "pause"]).code(0).shows(&["0 players waiting"]);
 }

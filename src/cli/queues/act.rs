@@ -18,11 +18,6 @@ const BAR_FROM: u64 = 1_000;
 
 /// Pauses or resumes a line.
 pub(super) async fn pause(context: &Context, name: &LineName, paused: bool) -> Result<(), Failure> {
-    if Kind::of(name) == Kind::Wait {
-        return Err(Failure::Usage(format!(
-            "{name} is a wait line: it has no gate, backends serve it as they have places; `maitred drain` takes one out"
-        )));
-    }
     let hall = Hall::open(context).await?;
     hall.must_know(name).await?;
     let line = hall.line(name)?;
@@ -35,7 +30,11 @@ pub(super) async fn pause(context: &Context, name: &LineName, paused: bool) -> R
     if context.json {
         view::json(&json!({ "ok": true, "line": name, "paused": paused, "waiting": seen.waiting }));
     } else {
-        let what = if paused { "paused: nobody is admitted" } else { "resumed" };
+        let what = match (paused, Kind::of(name)) {
+            (false, _) => "resumed",
+            (true, Kind::Login) => "paused: nobody is admitted",
+            (true, Kind::Wait) => "paused: backends serve nobody from it",
+        };
         view::line(&format!("line {name} is {what}; {} waiting", view::counted(seen.waiting, "player")));
     }
     Ok(())

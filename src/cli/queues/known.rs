@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::agent::config::Config;
 use crate::error::{Error, Result, StoreRefusal};
-use crate::ids::LineName;
+use crate::ids::{LineName, NodeId};
 use crate::node::{CONFIG, Control};
 use crate::queue::{Line, LineOptions, lines};
 use crate::store::{Key, Store, Trust};
@@ -139,14 +139,24 @@ impl Hall {
         view::note(&format!("{}: lanes and rate are the defaults, {where_to}", unknown.join(" ")));
     }
 
-    /// Ends the command for a login line of which neither the config nor the store knows anything: a name that was
-    /// mistyped must not look as if it had been obeyed.
+    /// Ends the command for a line of which neither the config nor the store knows anything: a name that was mistyped must
+    /// not look as if it had been obeyed. Every zone has the wait line `wait`, and every node on duty one of its own.
     pub async fn must_know(&self, name: &LineName) -> Result<(), Failure> {
         let keys = self.store.keys();
         let known = self.is_configured(name)
+            || *name == LineName::wait()
             || lines(&self.store).await?.contains(name)
             || !self.store.row(keys.gate(name)).await?.is_empty();
         if known {
+            return Ok(());
+        }
+        if let (Kind::Wait, Some(server)) = (Kind::of(name), name.as_str().strip_prefix("wait.")) {
+            let server = NodeId::new(server)?;
+            if self.store.row(keys.node(&server)).await?.is_empty() {
+                return Err(Failure::Io(format!(
+                    "there is no line {name}: it holds no tickets, and {server} is not on duty"
+                )));
+            }
             return Ok(());
         }
         let configured: Vec<&str> = self.config.lines.keys().map(LineName::as_str).collect();

@@ -19,6 +19,9 @@ pub(super) struct Standing {
     pub waiting: u64,
     pub away: u64,
     pub lanes: Vec<Lane>,
+    /// An operator stopped the serving, of a wait line too.
+    pub paused: bool,
+    pub paused_at: Option<u64>,
     pub gate: Option<Gate>,
     /// Measured while players waited; none where nobody was admitted then.
     pub admitted_per_s: Option<f64>,
@@ -58,9 +61,10 @@ impl Standing {
         let seen = line.view().await?;
         let row = hall.store.row(hall.store.keys().gate(name)).await?;
         let kind = Kind::of(name);
+        let paused_at = row.number("paused_at").filter(|_| seen.paused);
         let gate = (kind == Kind::Login).then(|| Gate {
             paused: seen.paused,
-            paused_at: row.number("paused_at").filter(|_| seen.paused),
+            paused_at,
             rate: seen.rate,
             fixed: options.gate.fixed_per_second.is_some(),
             open: seen.open,
@@ -80,6 +84,8 @@ impl Standing {
             waiting: seen.waiting,
             away: seen.away,
             lanes: lanes.map(|(weight, waiting)| Lane { weight: *weight, waiting: *waiting }).collect(),
+            paused: seen.paused,
+            paused_at,
             gate,
             admitted_per_s,
             estimate_ms: seen.estimate_ms.filter(|_| !stands),
@@ -113,12 +119,12 @@ impl Standing {
 
     /// The gate in words: `open`, `paused 3 min`, `shut` where the rate is 0.
     pub fn gate_text(&self, now_ms: u64) -> (String, Tone) {
+        if self.paused {
+            let since = self.paused_at.map(|at| format!(" {}", view::ago(now_ms.saturating_sub(at))));
+            return (format!("paused{}", since.unwrap_or_default()), Tone::Bad);
+        }
         match &self.gate {
             None => ("none: places of backends".to_owned(), Tone::Dim),
-            Some(gate) if gate.paused => match gate.paused_at {
-                Some(at) => (format!("paused {}", view::ago(now_ms.saturating_sub(at))), Tone::Bad),
-                None => ("paused".to_owned(), Tone::Bad),
-            },
             Some(gate) if gate.rate == 0 => (format!("shut: no live {}", gate.counted), Tone::Bad),
             Some(_) => ("open".to_owned(), Tone::Good),
         }

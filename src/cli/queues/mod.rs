@@ -36,7 +36,7 @@ admitted/s is what was measured while players waited; estimate is how long the l
 lines (`wait`, `wait.<server>`) are served from the inventories of backends and have no gate.
 
 With --json one object: zone, as_of (store ms), lines (line, kind (login or wait), configured, waiting, away, lanes (weight, \
-waiting), gate (paused, paused_at, rate, fixed, open; null for wait lines), admitted_per_s (null where nothing was \
+waiting), paused, paused_at, gate (paused, paused_at, rate, fixed, open; null for wait lines), admitted_per_s (null where nothing was \
 measured), estimate_ms, admitters), not_believed (count, reasons, rows).";
 
 const ONE_HELP: &str = "\
@@ -46,13 +46,14 @@ A ticket that does not verify is not shown; it is counted.
 
 pause stops the admission, players go on entering; resume lets the gate rule again. clear puts everybody out who waits or \
 dropped; those who were admitted stay admitted. It asks on a terminal, and wants --yes otherwise. What changes a line is \
-refused for a name that neither the config nor the store knows; a wait line has no gate, so it is not paused.
+refused for a name that neither the config nor the store knows. A wait line has no gate; while it is paused backends serve \
+nobody from it.
 
 With --json one object. The line: zone and as_of, then as in `queues`, with serial, heads (position, player, lane, proxy, \
 waiting_ms, attributes), dropped (player, proxy, left_ms) and not_believed (count, reasons, rows). --player: line, player, \
 as_of, state (waiting, away, admitted, none), place (position, lane, estimate_ms), left_ms, ticket (proxy, proxy_epoch, \
 session, seq, waiting_ms, attributes), pass (serial, server, link, expires_in_ms, arrived, redeemed, void), not_believed. \
-pause and resume: ok, line, paused. clear: ok, line, out, healed. --watch: one line a round, as in `queues`, with zone, as_of, \
+pause and resume: ok, line, paused, waiting. clear: ok, line, out, healed. --watch: one line a round, as in `queues`, with zone, as_of, \
 entered (the line was empty and is not), admitted, left (since the line before; null after a gap in what was heard).";
 
 /// Options of `queues`.

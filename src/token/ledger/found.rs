@@ -38,7 +38,7 @@ pub enum Redeem {
         /// The operation.
         op: OperationId,
     },
-    /// The token was consumed by an earlier join whose answer got lost: take it with [`Ledger::deliver`].
+    /// The token was consumed by an earlier join whose answer got lost: take it with [`Ledger::deliver`](super::Ledger::deliver).
     Deliver(TokenId),
     /// Another join of the player is being decided.
     InProgress,
