@@ -36,7 +36,8 @@ async fn que_7_a_pass_is_verified_without_the_store_and_each_refusal_is_its_own(
     let (alice, me, now) = (player("alice"), &b1.who.id, hall.now().await);
     let sealed = admission.pass.seal(ours);
     assert_eq!(LoginPass::verify(ours, &sealed, me, &alice, now), Ok(admission.pass.clone()));
-    for id in ["alice", "b1", "login", admission.pass.op.as_str()] {
+    // Two characters stand in any such text by chance, now and then.
+    for id in ["alice", "login", admission.pass.op.as_str()] {
         assert!(!sealed.contains(id), "{id} can be read");
     }
 
