@@ -200,7 +200,7 @@ async fn que_12_an_operator_pauses_resumes_and_empties_a_line_that_runs() {
     assert_eq!(left, ["gate:login", "pass:login:p0", "pass:login:p1"], "STO-16");
 }
 
-// STO-16, must show of QUE: nothing of a line stays but its gate, and that of a line nobody configured goes too.
+// STO-16: nothing of a line stays but its gate, and that of a line nobody configured goes too.
 #[tokio::test]
 async fn sto_16_after_everyone_has_left_no_key_of_the_line_is_there() {
     let store = TestStore::start();

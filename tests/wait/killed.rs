@@ -36,7 +36,7 @@ async fn ask(node: &mut Node, message: Value) -> Value {
     node.wait_for(|line| line["id"] == id && line["outcome"].is_string(), LIMIT).await
 }
 
-// QUE-9 (what it must show): whoever was in the middle of it is served by another one, and lands once.
+// QUE-9: whoever was in the middle of it is served by another one, and lands once.
 #[tokio::test]
 async fn que_9_a_backend_killed_while_it_serves_leaves_no_half_moved_player() {
     let store = TestStore::start();

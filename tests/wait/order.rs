@@ -15,7 +15,7 @@ use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{QUIET, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
 
-// QUE-9 (what it must show): the inventory is empty, 200 wait at two proxies, places come in by seven.
+// QUE-9: the inventory is empty, 200 wait at two proxies, places come in by seven.
 #[tokio::test]
 async fn que_9_those_who_wait_are_served_in_order_and_never_by_more_tokens_than_places() {
     const PLAYERS: usize = 200;
