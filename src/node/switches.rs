@@ -2,6 +2,8 @@ use std::collections::BTreeSet;
 
 use crate::ids::NodeId;
 
+use super::record::NodeRecord;
+
 /// Who is switched off and who is drained at one moment: what a choice among thousands of nodes looks at, where
 /// [`Control`](super::Control) would build the name of an entry for each of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,10 +26,12 @@ impl Switches {
         self.fleet || (!self.killed.is_empty() && self.killed.contains(id))
     }
 
-    /// True where a switch of the fleet or of `id` was read: then that one decides. What a node says of it in its row is as
-    /// old as its last beat, and counts only for who knows of no switch, as after the store lost its data.
-    pub fn knows(&self, id: &NodeId) -> bool {
-        self.fleet_known || (!self.known.is_empty() && self.known.contains(id))
+    /// True where the node of `record` is to be left alone. A switch of the fleet or of that node decides where one was read.
+    /// What its own row says is as old as its last beat, and counts only for who knows of no switch, as after the store lost
+    /// its data.
+    pub fn stops(&self, record: &NodeRecord) -> bool {
+        let knows = || self.fleet_known || (!self.known.is_empty() && self.known.contains(&record.id));
+        self.is_killed(&record.id) || (record.kill && !knows())
     }
 
     /// True where an operator drains `id`.

@@ -7,7 +7,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use crate::ids::{BackendName, NodeId};
-use crate::node::{Control, Directory, KILL, Liveness, NodeState, NodeView, Snapshot};
+use crate::node::{Control, Directory, Liveness, NodeState, NodeView, Snapshot};
 
 /// Where a registration comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -279,18 +279,15 @@ impl Registry {
         node: Option<&NodeView>,
     ) -> Result<Registration, Absence> {
         let registration = self.holder(name, node).ok_or(Absence::Missing)?;
-        let mut knows = false;
-        if let Some((_, control)) = &self.inner.discovery {
-            knows = id.is_some_and(|id| control.switches().knows(id));
-            if id.map_or_else(|| control.is_on(KILL), |id| control.is_killed(id)) {
-                return Err(Absence::Killed);
-            }
-            if id.is_some_and(|id| control.is_draining(id)) {
-                return Err(Absence::Draining);
-            }
+        let switches = self.inner.discovery.as_ref().map(|(_, control)| control.switches()).unwrap_or_default();
+        if id.map_or(switches.fleet, |id| switches.is_killed(id)) {
+            return Err(Absence::Killed);
+        }
+        if id.is_some_and(|id| switches.is_draining(id)) {
+            return Err(Absence::Draining);
         }
         match node.filter(|_| registration.origin == Origin::Discovered).map(|view| &view.record) {
-            Some(record) if record.kill && !knows => Err(Absence::Killed),
+            Some(record) if switches.stops(record) => Err(Absence::Killed),
             Some(record) if record.state == NodeState::ShuttingDown => Err(Absence::ShuttingDown),
             _ => Ok(registration),
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ids::{Epoch, NodeId, Role};
-use crate::node::{Liveness, NodeState, NodeView, Snapshot};
+use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot};
 
 /// Backends, and as many links, that one round considers. A fleet of thousands costs a round no more than these.
 pub const TARGETS_MAX: usize = 8;
@@ -57,13 +57,11 @@ pub struct Pick {
     pub link: Option<Target>,
 }
 
-/// What one knows of a node besides its row.
+/// What keeps players from a node besides its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Barred {
-    /// A kill switch is on for it.
+    /// A kill switch stops it.
     pub killed: bool,
-    /// A kill switch about it was read: then what its row says of one does not count.
-    pub known: bool,
     /// An operator drains it.
     pub draining: bool,
 }
@@ -75,17 +73,16 @@ pub fn targets(
     role: &Role,
     stale_after_ms: u64,
     new_players_max: Option<u32>,
-    barred: impl Fn(&NodeId) -> Barred,
+    barred: impl Fn(&NodeRecord) -> Barred,
 ) -> Vec<Target> {
     let takes = |view: &&NodeView| {
-        let (record, barred) = (&view.record, barred(&view.record.id));
+        let (record, barred) = (&view.record, barred(&view.record));
         let too_fast = new_players_max.zip(record.load.new_players_per_second);
         record.role == *role
             && view.liveness == Liveness::Online
             && view.age_ms < stale_after_ms
             && matches!(record.state, NodeState::Ready | NodeState::Degraded)
             && record.accepting
-            && (!record.kill || barred.known)
             && !barred.killed
             && !barred.draining
             && record.load.overloaded != Some(true)

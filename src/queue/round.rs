@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
-use crate::ids::{NodeId, OperationId, Player, Role, SessionId};
-use crate::node::{KILL, Snapshot, kill_name};
+use crate::ids::{OperationId, Player, Role, SessionId};
+use crate::node::{KILL, NodeRecord, Snapshot, kill_name};
 use crate::store::{Answer, Invocation, scripts};
 use crate::token::Claimant;
 
@@ -65,9 +65,9 @@ impl Admitter {
         &self.line
     }
 
-    fn barred(&self, id: &NodeId) -> Barred {
+    fn barred(&self, record: &NodeRecord) -> Barred {
         let switches = self.line.control.switches();
-        Barred { killed: switches.is_killed(id), known: switches.knows(id), draining: switches.is_draining(id) }
+        Barred { killed: switches.stops(record), draining: switches.is_draining(&record.id) }
     }
 
     /// The nodes to pick from: backends, then links.
@@ -80,7 +80,7 @@ impl Admitter {
             if !wanted {
                 continue;
             }
-            let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |id| self.barred(id));
+            let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |record| self.barred(record));
             let mut known = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(places), Some(list)) = (known.get_mut(at), lists.get_mut(at)) {
                 places.retain(&all);

@@ -122,6 +122,7 @@ impl Candidates {
                 }
                 row.node = Arc::clone(&view.record);
                 row.read(&self.costs, &mut self.regions, locality, own);
+                row.switch(&self.switches);
             }
             row.judge(view);
         }

@@ -189,7 +189,7 @@ fn check(row: &Row, scene: &Scene<'_>) -> Result<(), Exclusion> {
     if row.age_ms >= scene.stale_after_ms {
         return Err(Exclusion::Stale);
     }
-    if row.is_killed || (row.obeys_kill && !row.is_known) {
+    if row.is_killed {
         return Err(Exclusion::Killed);
     }
     if row.is_draining {

@@ -46,11 +46,7 @@ pub(super) struct Row {
     pub is_online: bool,
     pub is_ready: bool,
     pub is_accepting: bool,
-    /// It says itself that it obeys a kill switch.
-    pub obeys_kill: bool,
     pub is_killed: bool,
-    /// A switch about it was read, which decides instead of what it says itself.
-    pub is_known: bool,
     pub is_draining: bool,
 }
 
@@ -70,9 +66,7 @@ impl Row {
             is_online: view.liveness == Liveness::Online,
             is_ready: false,
             is_accepting: false,
-            obeys_kill: false,
             is_killed: false,
-            is_known: false,
             is_draining: false,
         }
     }
@@ -93,13 +87,11 @@ impl Row {
         self.is_backend = !is_other && record.id != *own;
         self.is_ready = matches!(record.state, NodeState::Ready | NodeState::Degraded);
         self.is_accepting = record.accepting;
-        self.obeys_kill = record.kill;
     }
 
-    /// Works out what hangs on the switches.
+    /// Works out what hangs on the switches, and on what the record says of them.
     pub(super) fn switch(&mut self, switches: &Switches) {
-        self.is_killed = switches.is_killed(&self.node.id);
-        self.is_known = switches.knows(&self.node.id);
+        self.is_killed = switches.stops(&self.node);
         self.is_draining = switches.is_draining(&self.node.id);
     }
 
