@@ -218,10 +218,9 @@ impl Core {
         Ok(Claimant { id: self.identity.id.clone(), epoch: self.lease.require()? })
     }
 
-    /// True where the store has this node's row of `epoch`; a store that lost its data has not. One field is read.
+    /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.
     pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
-        let row = self.store.row(self.store.keys().node(&self.identity.id)).await?;
-        Ok(row.number("epoch") == Some(epoch.0))
+        Ok(self.store.row(self.store.keys().node(&self.identity.id)).await?.number("epoch") == Some(epoch.0))
     }
 
     pub fn set_status(&self, status: AgentStatus) {

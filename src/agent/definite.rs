@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::error::Error;
 use crate::ids::Player;
@@ -14,9 +14,15 @@ const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 impl Core {
     /// After a try that failed: `what` was tried for `player`. Answers whether to try again, after a wait: while a repeat can
-    /// help and the agent does not stop.
-    pub(super) async fn again(&self, what: &'static str, player: &Player, error: &Error) -> bool {
-        if !error.is_retryable() {
+    /// help, the time `until` which it matters is not over, and the agent does not stop.
+    pub(super) async fn again(
+        &self,
+        what: &'static str,
+        player: &Player,
+        error: &Error,
+        until: Option<Instant>,
+    ) -> bool {
+        if !error.is_retryable() || until.is_some_and(|until| Instant::now() >= until) {
             tracing::warn!(%player, what, %error, "could not be done; what it was to end ends by its time");
             return false;
         }

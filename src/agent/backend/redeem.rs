@@ -89,11 +89,7 @@ impl<I: Inventory> Backend<I> {
                             }
                         }
                         Ok(ConsumeOutcome::NotClaimed) => {
-                            let hinted = self.ledger().hold_again(&id);
-                            guard.settled();
-                            if hinted {
-                                self.look(id, player.clone()).await;
-                            }
+                            self.hold_again(id, player, guard).await;
                             return Ok(Redeemed::Refused(RedeemRefusal::NotClaimed));
                         }
                         Ok(other) => {
@@ -102,8 +98,7 @@ impl<I: Inventory> Backend<I> {
                             last = refusal(&other);
                         }
                         Err(error @ Error::LeaseLost { .. }) => {
-                            self.ledger().hold_again(&id);
-                            guard.settled();
+                            self.hold_again(id, player, guard).await;
                             return Err(error);
                         }
                         Err(Error::Fenced { .. }) => {

@@ -82,10 +82,7 @@ impl<I: Inventory> Backend<I> {
     async fn sweep(&self) {
         let now = self.core.store.clock().now_ms();
         let expired = self.ledger().expire(now);
-        for (id, place) in expired {
-            let player = self.player_of(&id);
-            self.come_home(&id, player, place, "expired");
-        }
+        self.come_home(expired, "expired");
         self.settle_all().await;
         self.ledger().forget(now);
         let listed = {
@@ -147,10 +144,7 @@ impl<I: Inventory> Backend<I> {
             let now = self.core.store.clock().now_ms();
             let mut home = self.ledger().expire(now);
             home.extend(self.ledger().abandon(now.saturating_sub(SKEW_MS)));
-            for (id, place) in home {
-                let player = self.player_of(&id);
-                self.come_home(&id, player, place, "expired");
-            }
+            self.come_home(home, "expired");
             if self.ledger().places() == 0 {
                 return;
             }
@@ -163,14 +157,29 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    fn player_of(&self, id: &TokenId) -> Option<Player> {
-        self.ledger().player(id).cloned()
+    fn come_home(&self, places: Vec<(TokenId, I::Place)>, reason: &str) {
+        for (id, place) in places {
+            let player = self.ledger().player(&id).cloned();
+            match player {
+                Some(player) => self.give_back(&id, &player, place, reason),
+                None => self.inventory.give_back(place),
+            }
+        }
     }
 
-    fn come_home(&self, id: &TokenId, player: Option<Player>, place: I::Place, reason: &str) {
-        match player {
-            Some(player) => self.give_back(id, &player, place, reason),
-            None => self.inventory.give_back(place),
+    /// Tokens of other epochs than the present one cannot be consumed any more.
+    fn end_old_epochs(&self, current: Epoch) {
+        let places = self.ledger().rejoined(current);
+        self.come_home(places, "old_epoch");
+    }
+
+    /// Holds a token again that nobody had claimed, or that could not be consumed without the lease. An event about its end
+    /// that came meanwhile is followed now.
+    pub(super) async fn hold_again(&self, id: TokenId, player: &Player, guard: Unknown<'_, I>) {
+        let hinted = self.ledger().hold_again(&id);
+        guard.settled();
+        if hinted {
+            self.look(id, player.clone()).await;
         }
     }
 
@@ -184,13 +193,9 @@ impl<I: Inventory> Backend<I> {
                 } else {
                     self.settle_issue(&server, order, true).await.is_ok()
                 };
-                // A token of an epoch that is over cannot be consumed any more.
-                if issued && epoch != self.core.lease.epoch() {
-                    let places = self.ledger().rejoined(self.core.lease.epoch());
-                    for (id, place) in places {
-                        let player = self.player_of(&id);
-                        self.come_home(&id, player, place, "old_epoch");
-                    }
+                let current = self.core.lease.epoch();
+                if issued && epoch != current {
+                    self.end_old_epochs(current);
                 }
                 tracing::info!(token = %id, issued, "settled an issue");
             }
@@ -199,10 +204,8 @@ impl<I: Inventory> Backend<I> {
                 match self.book_for_joins().consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
                     Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
                     Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => {
-                        let hinted = self.ledger().hold_again(&id);
-                        if hinted {
-                            self.look(id.clone(), player.clone()).await;
-                        }
+                        tracing::info!(token = %id, "settled a consume");
+                        return self.hold_again(id, &player, guard).await;
                     }
                     Ok(outcome) => self.not_consumed(&id, &player, &outcome),
                     Err(Error::Fenced { .. }) => self.not_consumed(&id, &player, &ConsumeOutcome::NotYours),
@@ -262,22 +265,12 @@ impl<I: Inventory> Backend<I> {
         match event {
             Some(LeaseEvent::Joined { epoch }) => self.list_old(epoch).await,
             Some(LeaseEvent::Rejoined { new, .. }) => {
-                let places = self.ledger().rejoined(new);
-                for (id, place) in places {
-                    let player = self.player_of(&id);
-                    self.come_home(&id, player, place, "old_epoch");
-                }
+                self.end_old_epochs(new);
                 self.list_old(new).await;
             }
             Some(LeaseEvent::Resumed { .. }) => self.look_at_all().await,
             // Missed events: compare with the present epoch.
-            None => {
-                let places = self.ledger().rejoined(self.core.lease.epoch());
-                for (id, place) in places {
-                    let player = self.player_of(&id);
-                    self.come_home(&id, player, place, "old_epoch");
-                }
-            }
+            None => self.end_old_epochs(self.core.lease.epoch()),
             Some(_) => {}
         }
     }

@@ -81,7 +81,7 @@ impl Proxy {
             let (core, player) = (&proxy.core, &token.player);
             while core.store.clock().now_ms() < token.expires_at_ms
                 && let Err(error) = core.book.release_claim(&token, &proxy.claimant(), Some(&op), "given_up").await
-                && core.again("release of a claim", player, &error).await
+                && core.again("release of a claim", player, &error, None).await
             {}
         };
         // A future can be dropped outside of every runtime.
@@ -101,8 +101,7 @@ impl Proxy {
             let core = &proxy.core;
             let give_up = Instant::now() + Duration::from_millis(core.config().tokens.ttl_ms);
             while let Err(error) = core.book.cancel(&player, &request, &proxy.claimant(), Some(&op), &servers).await
-                && Instant::now() < give_up
-                && core.again("cancel of a request", &player, &error).await
+                && core.again("cancel of a request", &player, &error, Some(give_up)).await
             {}
         };
         // A future can be dropped outside of every runtime.

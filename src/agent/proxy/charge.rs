@@ -15,8 +15,6 @@ use super::request::{Reason, Request};
 
 /// How long a refund is tried while the store does not answer; a charge is not known for much longer.
 const REFUND_MAX: Duration = Duration::from_secs(60);
-/// Between two tries.
-const REFUND_EVERY: Duration = Duration::from_millis(200);
 
 /// The charge of one request. It is made before any backend is asked, so that however many proxies ask at once no more
 /// requests run than the limit lets through, and stands once the request ends in a transfer. Dropped before that, it is
@@ -94,16 +92,9 @@ impl Drop for Charge {
         let tasks = core.tasks.clone();
         let refunding = async move {
             let (limits, give_up) = (Limits::new(core.store.clone()), Instant::now() + REFUND_MAX);
-            while let Err(error) = bill.refund(&limits).await {
-                if !error.is_retryable() || Instant::now() >= give_up {
-                    tracing::warn!(player = %bill.player, limit = %bill.name, %error, "a charge stands; it runs out");
-                    return;
-                }
-                tokio::select! {
-                    () = core.stop.cancelled() => return,
-                    () = tokio::time::sleep(REFUND_EVERY) => {}
-                }
-            }
+            while let Err(error) = bill.refund(&limits).await
+                && core.again("refund of a charge", &bill.player, &error, Some(give_up)).await
+            {}
         };
         // A future can be dropped outside of every runtime.
         tasks.spawn_on(refunding, &runtime);

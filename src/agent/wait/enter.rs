@@ -191,7 +191,7 @@ impl Proxy {
             // Whoever is finding out what became of the ticket may enter it again.
             let _one = slot.deciding.lock().await;
             while let Err(error) = proxy.retire(&slot).await
-                && proxy.core.again("end of a wait", &slot.request.player, &error).await
+                && proxy.core.again("end of a wait", &slot.request.player, &error, None).await
             {}
         };
         // A handle can be dropped outside of every runtime.
@@ -204,7 +204,7 @@ impl Proxy {
         let leaving = async move {
             let player = &slot.request.player;
             while let Err(error) = slot.line.leave(&proxy.holder(), player, &session).await
-                && proxy.core.again("leave of a wait line", player, &error).await
+                && proxy.core.again("leave of a wait line", player, &error, None).await
             {}
         };
         self.core.tasks.spawn_on(leaving, &self.core.runtime);
