@@ -48,15 +48,6 @@ pub(super) async fn run(context: &Context, store: &Store, trust: &Trust, finding
     steps
 }
 
-/// Who swept the token whose time was over.
-#[derive(Debug)]
-enum Expiry {
-    Ours,
-    AnAgents,
-    /// Nobody: its state.
-    StillThere(#[expect(dead_code, reason = "shown in the answer of the step")] TokenState),
-}
-
 struct Timer<'a> {
     steps: &'a mut Vec<Step>,
 }
@@ -162,16 +153,13 @@ async fn tokens(
     let reaped = async {
         let report = reap_servers(&sweeper, &own, ReapOptions::default()).await?;
         if report.expired == 1 {
-            return Ok(Expiry::Ours);
+            return Ok(None);
         }
         // On a live fleet an agent may have swept it first; its row then stays for the fleet's audit time.
-        let row = sweeper.find(player).await?;
-        Ok(match row.map(|row| row.state) {
-            None | Some(TokenState::Expired) => Expiry::AnAgents,
-            Some(state) => Expiry::StillThere(state),
-        })
+        let left = sweeper.find(player).await?.map(|row| row.state);
+        Ok(left.filter(|state| *state != TokenState::Expired))
     };
-    timer.step("expire", |expiry| !matches!(expiry, Expiry::StillThere(_)), reaped).await?;
+    timer.step("expire", Option::is_none, reaped).await?;
     tokio::time::sleep(Duration::from_millis(AUDIT_MS + 20)).await;
 
     let inbox = store.keys().inbox(&me.id);
