@@ -8,7 +8,7 @@ use maitred::ids::{Epoch, NodeId, ObjectKey, Zone};
 use maitred::node::Lease;
 use maitred::route::rendezvous::{Candidate, place};
 use maitred::route::{CacheTimes, Owner, Route, RouteBook, RouteState, RouteTable, RouteTimes, RouteVersion};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 
 fn main() {
     divan::main();
@@ -22,11 +22,11 @@ fn key(number: usize) -> ObjectKey {
 fn table(routes: usize) -> RouteTable {
     let zone = Zone::new("eu").expect("a zone");
     let secret = Secret::from_base64("BENCH", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("a secret");
-    let trust = Trust::new(Keyring::new(zone.clone(), secret, Vec::new()));
+    let verifier = Verifier::new(Keyring::new(zone.clone(), secret, Vec::new()));
     let url = StoreUrl::parse("redis://127.0.0.1:1").expect("a URL");
     let store = Store::new(zone, StoreOptions::new(url)).expect("prepared");
     let node = NodeId::new("b1").expect("an id");
-    let book = RouteBook::new(store, trust, Lease::new(node.clone(), 1), RouteTimes::default());
+    let book = RouteBook::new(store, verifier, Lease::new(node.clone(), 1), RouteTimes::default());
     let table = RouteTable::new(book, CacheTimes::default());
     for number in 0..routes {
         let owner = Some(Owner { node: node.clone(), epoch: Epoch(7) });

@@ -178,7 +178,7 @@ async fn nod_5_leave_goes_at_once_is_heard_once_and_compares_the_epoch() {
     let proxy = FaultProxy::start(&server);
     let far = open(&proxy.url()).await;
     let identity = Identity { id: node("p4"), role: role("proxy"), addr: "a:1".to_owned() };
-    let mut member = Membership::new(far, kit::trust(), identity, Lease::new(node("p4"), LONG_MS));
+    let mut member = Membership::new(far, kit::verifier(), identity, Lease::new(node("p4"), LONG_MS));
     member.join(blank()).await.unwrap();
     proxy.drop_next_reply_of(&format!("EVALSHA {}", scripts::NODE_LEAVE.pinned()), Action::Cut);
     member.leave().await.unwrap();

@@ -43,7 +43,7 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
     let server = TestStore::start();
     let (store, mut conn) = (open(&server.url()).await, server.conn().await);
     let mut events = Listener::start(&server, "events:control").await;
-    let (operator, trust) = (Control::default(), kit::trust());
+    let (operator, verifier) = (Control::default(), kit::verifier());
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
     member.join(blank()).await.unwrap();
     let seen = Control::default();
@@ -55,7 +55,7 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
     let mut version = 0;
     for (name, value) in &steps {
         let before = store_ms(&mut conn).await;
-        let written = operator.put(&store, &trust, name, value, "ops").await.unwrap();
+        let written = operator.put(&store, &verifier, name, value, "ops").await.unwrap();
         assert!(written.version > version && written.version >= before - 1_000, "R-3: it follows the store's clock");
         assert_eq!((written.by.as_str(), written.value.as_str()), ("ops", *value));
         version = written.version;
@@ -63,7 +63,7 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
 
         let changed = BeatOutcome::Acknowledged { control_changed: true };
         assert_eq!(member.beat(blank(), &seen).await.unwrap(), changed, "{name}");
-        seen.refresh(&store, &trust).await.unwrap();
+        seen.refresh(&store, &verifier).await.unwrap();
         assert_eq!(member.beat(blank(), &seen).await.unwrap(), unchanged, "{name}");
         assert_eq!(seen.entry(name), Some(written));
         assert_eq!(seen.is_on(name), *value == "on");
@@ -73,12 +73,12 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
     assert!(!seen.is_killed(&other) && !seen.is_draining(&other), "not another's");
 
     // What is not about this node is no reason to read.
-    operator.put(&store, &trust, &kill_name(&other), "on", "ops").await.unwrap();
+    operator.put(&store, &verifier, &kill_name(&other), "on", "ops").await.unwrap();
     assert_eq!(member.beat(blank(), &seen).await.unwrap(), unchanged);
     // POL-5: a pushed config is for everybody.
-    operator.put(&store, &trust, CONFIG, "{}", "ops").await.unwrap();
+    operator.put(&store, &verifier, CONFIG, "{}", "ops").await.unwrap();
     assert_eq!(member.beat(blank(), &seen).await.unwrap(), BeatOutcome::Acknowledged { control_changed: true });
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert_eq!(member.beat(blank(), &seen).await.unwrap(), unchanged);
 }
 
@@ -87,16 +87,16 @@ async fn r_32_a_written_entry_reaches_every_process_with_its_next_beat() {
 async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
     let server = TestStore::start();
     let (store, mut conn) = (open(&server.url()).await, server.conn().await);
-    let (operator, trust) = (Control::default(), kit::trust());
+    let (operator, verifier) = (Control::default(), kit::verifier());
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
     member.join(blank()).await.unwrap();
     let seen = Control::default();
 
-    let on = operator.put(&store, &trust, KILL, "on", "ops").await.unwrap();
+    let on = operator.put(&store, &verifier, KILL, "on", "ops").await.unwrap();
     let genuine_on = entry(&mut conn, KILL).await;
-    let off = operator.put(&store, &trust, KILL, "off", "ops").await.unwrap();
+    let off = operator.put(&store, &verifier, KILL, "off", "ops").await.unwrap();
     assert!(off.version > on.version);
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     let genuine_off = entry(&mut conn, KILL).await;
     // Signed by somebody with another secret, with the highest version of all.
     let other_zone = TestStore::start();
@@ -120,12 +120,12 @@ async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
     for (what, bytes, reason) in table {
         assert_ne!(bytes, genuine_off.as_bytes(), "{what}");
         forge(&mut conn, KILL.as_bytes(), &bytes).await;
-        let before = trust.audit().count(reason);
+        let before = verifier.audit().count(reason);
         let outcome = member.beat(blank(), &seen).await.unwrap();
         assert_eq!(outcome, BeatOutcome::Acknowledged { control_changed: true }, "{what}");
-        seen.refresh(&store, &trust).await.unwrap();
-        seen.refresh(&store, &trust).await.unwrap();
-        assert_eq!(trust.audit().count(reason), before + 1, "{what}: audited once for each change");
+        seen.refresh(&store, &verifier).await.unwrap();
+        seen.refresh(&store, &verifier).await.unwrap();
+        assert_eq!(verifier.audit().count(reason), before + 1, "{what}: audited once for each change");
         assert!(!seen.is_on(KILL) && !seen.is_killed(&node("p1")), "{what} stopped the fleet");
         assert_eq!(seen.entry(KILL), Some(off.clone()));
         // Its bytes are known now, so scripts go on with the last verified value.
@@ -139,18 +139,18 @@ async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
     forge(&mut conn, KILL.as_bytes(), genuine_on.as_bytes()).await;
     forge(&mut conn, kill_name(&node("p1")).as_bytes(), genuine_on.as_bytes()).await;
     forge(&mut conn, b"\xff", b"\xff").await;
-    let before = trust.audit().count(AuditReason::OlderControl);
-    seen.refresh(&store, &trust).await.unwrap();
-    seen.refresh(&store, &trust).await.unwrap();
-    assert_eq!(trust.audit().count(AuditReason::OlderControl), before + 1, "one who puts it back is audited");
+    let before = verifier.audit().count(AuditReason::OlderControl);
+    seen.refresh(&store, &verifier).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
+    assert_eq!(verifier.audit().count(AuditReason::OlderControl), before + 1, "one who puts it back is audited");
     assert!(!seen.is_killed(&node("p1")), "an older or copied entry is no order");
 
     // A real one is obeyed although a forgery stands there, and taking it away by hand ends nothing.
-    let real = operator.put(&store, &trust, KILL, "on", "ops").await.unwrap();
-    seen.refresh(&store, &trust).await.unwrap();
+    let real = operator.put(&store, &verifier, KILL, "on", "ops").await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert_eq!((seen.is_on(KILL), seen.entry(KILL)), (true, Some(real)));
     let _: u64 = ask(&mut conn, &["DEL", &key("control")]).await;
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert!(seen.is_on(KILL));
     assert_eq!((seen.kill_arg(KILL).bytes.as_slice(), seen.kill_arg(KILL).verdict()), (&b""[..], "on"));
 }
@@ -160,13 +160,13 @@ async fn r_32_a_forged_entry_neither_stops_nor_starts_anybody() {
 #[tokio::test]
 async fn r_32_of_writers_at_once_the_overtaken_are_told_what_stands() {
     let server = TestStore::start();
-    let (store, trust) = (open(&server.url()).await, kit::trust());
+    let (store, verifier) = (open(&server.url()).await, kit::verifier());
     let writers: Vec<_> = (0..4)
         .map(|n| {
-            let (store, trust) = (store.clone(), trust.clone());
+            let (store, verifier) = (store.clone(), verifier.clone());
             tokio::spawn(async move {
                 let control = Control::default();
-                control.put(&store, &trust, "config", &n.to_string(), &format!("ops{n}")).await
+                control.put(&store, &verifier, "config", &n.to_string(), &format!("ops{n}")).await
             })
         })
         .collect();
@@ -185,7 +185,7 @@ async fn r_32_of_writers_at_once_the_overtaken_are_told_what_stands() {
         assert!(written.iter().any(|entry| entry.value == *value && entry.by == *by), "{by} never wrote {value}");
     }
     let seen = Control::default();
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert_eq!(seen.entry("config").as_ref(), written.last());
 }
 
@@ -217,17 +217,17 @@ async fn r_3_the_version_of_an_entry_follows_the_stores_clock() {
 async fn sto_10_a_write_whose_reply_was_lost_stands_once() {
     let server = TestStore::start();
     let (proxy, mut conn) = (FaultProxy::start(&server), server.conn().await);
-    let (store, trust, control) = (open(&proxy.url()).await, kit::trust(), Control::default());
+    let (store, verifier, control) = (open(&proxy.url()).await, kit::verifier(), Control::default());
     let mut events = Listener::start(&server, "events:control").await;
     proxy.drop_next_reply_of(&format!("EVALSHA {}", scripts::CONTROL_PUT.pinned()), Action::Cut);
-    let written = control.put(&store, &trust, KILL, "on", "ops").await.unwrap();
+    let written = control.put(&store, &verifier, KILL, "on", "ops").await.unwrap();
     assert_eq!((proxy.dropped(), events.heard().await.len()), (1, 1));
     assert!(entry(&mut conn, KILL).await.contains(&written.version.to_string()));
 
     for off in [-3_600_000_i64, 3_600_000] {
         let now = store_ms(&mut conn).await;
         store.clock().observe(now.checked_add_signed(off).unwrap(), boot_ms(), boot_ms());
-        let written = control.put(&store, &trust, KILL, "off", "ops").await.unwrap();
+        let written = control.put(&store, &verifier, KILL, "off", "ops").await.unwrap();
         let now = store_ms(&mut conn).await;
         assert!(written.at.abs_diff(now) < 2_000 && written.version.abs_diff(now) < 2_000, "off by {off}");
     }
@@ -238,13 +238,13 @@ async fn sto_10_a_write_whose_reply_was_lost_stands_once() {
 async fn r_32_answers_that_overtake_each_other_are_no_old_entries() {
     let server = TestStore::start();
     let (store, far) = (open(&server.url()).await, open(&server.url()).await);
-    let (seen, trust, done) = (Control::default(), kit::trust(), CancellationToken::new());
+    let (seen, verifier, done) = (Control::default(), kit::verifier(), CancellationToken::new());
     let readers: Vec<_> = (0..32)
         .map(|_| {
-            let (seen, trust, store, done) = (seen.clone(), trust.clone(), store.clone(), done.clone());
+            let (seen, verifier, store, done) = (seen.clone(), verifier.clone(), store.clone(), done.clone());
             tokio::spawn(async move {
                 while !done.is_cancelled() {
-                    seen.refresh(&store, &trust).await.unwrap();
+                    seen.refresh(&store, &verifier).await.unwrap();
                 }
             })
         })
@@ -252,16 +252,16 @@ async fn r_32_answers_that_overtake_each_other_are_no_old_entries() {
     let operator = Control::default();
     for n in 0..150 {
         let value = if n % 2 == 0 { "on" } else { "off" };
-        operator.put(&far, &kit::trust(), KILL, value, "alice").await.unwrap();
+        operator.put(&far, &kit::verifier(), KILL, value, "alice").await.unwrap();
         // Whoever asks after the write sees it, also where the answer is shared.
-        seen.refresh(&store, &trust).await.unwrap();
+        seen.refresh(&store, &verifier).await.unwrap();
         assert_eq!(seen.is_on(KILL), n % 2 == 0);
     }
     done.cancel();
     for reader in readers {
         reader.await.unwrap();
     }
-    assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0);
+    assert_eq!(verifier.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0);
 }
 
 // with the store's password alone somebody could else make every switch unreadable, for operators and for nodes: a read
@@ -270,13 +270,13 @@ async fn r_32_answers_that_overtake_each_other_are_no_old_entries() {
 async fn r_32_a_hash_that_was_filled_up_is_read_by_name_and_every_switch_works() {
     let server = TestStore::start();
     let (store, mut conn) = (open(&server.url()).await, server.conn().await);
-    let (operator, trust) = (Control::default(), kit::trust());
+    let (operator, verifier) = (Control::default(), kit::verifier());
     let (one, other, later) = (node("p1"), node("p2"), node("p3"));
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
     member.join(blank()).await.unwrap();
-    operator.put(&store, &trust, KILL, "on", "ops").await.unwrap();
-    operator.put(&store, &trust, &drain_name(&one), "on", "ops").await.unwrap();
-    operator.put(&store, &trust, &drain_name(&later), "on", "ops").await.unwrap();
+    operator.put(&store, &verifier, KILL, "on", "ops").await.unwrap();
+    operator.put(&store, &verifier, &drain_name(&one), "on", "ops").await.unwrap();
+    operator.put(&store, &verifier, &drain_name(&later), "on", "ops").await.unwrap();
     for batch in 0..50 {
         let mut fill = redis::cmd("HSET");
         fill.arg(key("control"));
@@ -294,7 +294,7 @@ async fn r_32_a_hash_that_was_filled_up_is_read_by_name_and_every_switch_works()
     let seen = Control::default();
     let beat = member.beat(blank(), &seen).await.unwrap();
     assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: true });
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert!(seen.is_on(KILL) && seen.is_draining(&one) && !seen.is_draining(&other));
     assert_eq!(seen.strangers(), 50_001, "the entry of a node that is on no roster is among them");
     assert_eq!(seen.entries().len(), 2);
@@ -302,11 +302,11 @@ async fn r_32_a_hash_that_was_filled_up_is_read_by_name_and_every_switch_works()
     assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: false }, "it knows all that concerns it");
 
     // Operators switch what is there, and what nobody has seen yet.
-    operator.put(&store, &trust, KILL, "off", "ops").await.unwrap();
-    operator.put(&store, &trust, &kill_name(&other), "on", "ops").await.unwrap();
+    operator.put(&store, &verifier, KILL, "off", "ops").await.unwrap();
+    operator.put(&store, &verifier, &kill_name(&other), "on", "ops").await.unwrap();
     let fresh = Control::default();
-    fresh.put(&store, &trust, &drain_name(&later), "off", "ops").await.unwrap();
-    seen.refresh(&store, &trust).await.unwrap();
+    fresh.put(&store, &verifier, &drain_name(&later), "off", "ops").await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert!(!seen.is_on(KILL), "who is killed and on no roster is not looked for");
 
     // The node comes, and its own first beat says that there is something about it.
@@ -314,8 +314,8 @@ async fn r_32_a_hash_that_was_filled_up_is_read_by_name_and_every_switch_works()
     newcomer.join(blank()).await.unwrap();
     let beat = newcomer.beat(blank(), &seen).await.unwrap();
     assert_eq!(beat, BeatOutcome::Acknowledged { control_changed: true });
-    seen.refresh(&store, &trust).await.unwrap();
+    seen.refresh(&store, &verifier).await.unwrap();
     assert!(seen.is_killed(&other));
-    assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0, "nobody looks at junk");
+    assert_eq!(verifier.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 0, "nobody looks at junk");
     assert_eq!(wholes(&mut conn).await, before, "nothing reads the whole of it");
 }

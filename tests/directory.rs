@@ -274,7 +274,7 @@ async fn nod_11_a_view_of_some_roles_reads_the_others_one_by_one() {
     membership(&store, "b1", "backend", LONG_MS).join(blank()).await.unwrap();
     membership(&store, "p1", "proxy", LONG_MS).join(blank()).await.unwrap();
     let options = DirectoryOptions { limits: PATIENT, roles: Some(BTreeSet::from([role("backend")])) };
-    let view = Directory::new(store.clone(), kit::trust(), options, None);
+    let view = Directory::new(store.clone(), kit::verifier(), options, None);
     view.refresh().await.unwrap();
     assert!(view.look(&node("b1")).is_some() && view.look(&node("p1")).is_none());
     assert_eq!(view.resolve(&node("p1")).await.unwrap().addr, row_of(&mut conn, "p1").await["addr"]);

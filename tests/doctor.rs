@@ -17,7 +17,7 @@ use maitred::ids::{LineName, NodeId, ObjectKey, OperationId, Player, SessionId, 
 use maitred::node::{Control, KILL, kill_name};
 use maitred::queue::{Attributes, Line, LineOptions};
 use maitred::route::{AcquireOutcome, Cas, RouteBook, RouteTimes};
-use maitred::store::{Trust, scripts};
+use maitred::store::{Verifier, scripts};
 use maitred::token::{Book, BookOptions, ReapOptions, reap};
 use scene::{Ran, SECRET, Scene, backend, maitred, run};
 use serde_json::Value;
@@ -149,7 +149,7 @@ async fn sto_15_the_probe_walks_every_step_and_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sto_15_a_probe_is_good_where_the_fleet_sweeps_its_token_first() {
     let scene = good().await;
-    let book = Book::new(scene.store.clone(), scene.trust.clone(), scene.control.clone(), BookOptions::default());
+    let book = Book::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), BookOptions::default());
     let sweeping = tokio::spawn(async move {
         loop {
             reap(&book, ReapOptions::default()).await.expect("a sweep");
@@ -167,16 +167,16 @@ async fn sto_15_a_probe_is_good_where_the_fleet_sweeps_its_token_first() {
 #[tokio::test]
 async fn sto_15_a_probe_under_the_kill_switch_says_so_and_leaves_nothing_behind() {
     let scene = good().await;
-    scene.control.put(&scene.store, &scene.trust, KILL, "on", "ops").await.expect("it is on");
+    scene.control.put(&scene.store, &scene.verifier, KILL, "on", "ops").await.expect("it is on");
     let before = scene.contents().await;
     says(json(&scene, &["--probe"]), 0, "probe", "warn", &["kill switch", "when it is off"]);
     says(json(&scene, &[]), 0, "control", "warn", &["on: kill", "maitred kill off"]);
     assert!(scene.contents().await == before, "the probe left something behind");
 
     // One node's switch is no reason for concern about the store.
-    scene.control.put(&scene.store, &scene.trust, KILL, "off", "ops").await.expect("it is off");
+    scene.control.put(&scene.store, &scene.verifier, KILL, "off", "ops").await.expect("it is off");
     let b1 = NodeId::new("b1").expect("valid");
-    scene.control.put(&scene.store, &scene.trust, &kill_name(&b1), "on", "ops").await.expect("it is on");
+    scene.control.put(&scene.store, &scene.verifier, &kill_name(&b1), "on", "ops").await.expect("it is on");
     says(json(&scene, &["--probe"]), 0, "control", "ok", &["kill:b1"]);
 }
 
@@ -306,9 +306,9 @@ async fn sto_15_each_fault_of_the_data_has_its_line() {
 async fn r_29_what_only_an_old_secret_signed_is_counted() {
     let scene = good().await;
     let zone = Zone::new("eu").expect("valid");
-    scene.control.put(&scene.store, &scene.trust, KILL, "off", "ops").await.expect("written");
+    scene.control.put(&scene.store, &scene.verifier, KILL, "off", "ops").await.expect("written");
     let (b2, _) = scene.join(backend("b2")).await;
-    let book = RouteBook::new(scene.store.clone(), scene.trust.clone(), b2.lease().clone(), RouteTimes::default());
+    let book = RouteBook::new(scene.store.clone(), scene.verifier.clone(), b2.lease().clone(), RouteTimes::default());
     let island = ObjectKey::read("island:i1").expect("a key");
     let AcquireOutcome::Acquired(held) = book.acquire(&island, None, true).await.expect("an answer") else {
         panic!("nobody has it")
@@ -337,8 +337,8 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
     says(rotated(&["doctor", "--json"]), 0, "secret", "ok", &["1 more accepted"]);
 
     let secret = |text: &str| Secret::from_base64("TEST", text).expect("valid");
-    let trust = Trust::new(Keyring::new(zone, secret(OTHER_SECRET), vec![secret(SECRET)]));
-    let signed = Control::default().sign_again(&scene.store, &trust).await.expect("signed");
+    let verifier = Verifier::new(Keyring::new(zone, secret(OTHER_SECRET), vec![secret(SECRET)]));
+    let signed = Control::default().sign_again(&scene.store, &verifier).await.expect("signed");
     assert_eq!(signed, 1);
     says(rotated(&["doctor", "--json"]), 0, "control", "ok", &["1 entries"]);
     // Dropped too early: the nodes' rows are of the old secret still.
@@ -362,7 +362,7 @@ async fn sto_15_each_fault_of_a_line_has_its_line() {
     let (_p1, p1) = scene.join(scene::proxy("p1")).await;
     let name = LineName::new("login").expect("valid");
     let options = LineOptions::new(name.clone());
-    let line = Line::new(scene.store.clone(), scene.trust.clone(), scene.control.clone(), options).expect("usable");
+    let line = Line::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), options).expect("usable");
     for who in ["alice", "bob", "carol"] {
         let (who, session) = (Player::new(who).expect("valid"), SessionId::fresh());
         line.enter(&p1, &who, 0, &session, &Attributes::default(), None).await.expect("the store answers");
@@ -409,7 +409,7 @@ async fn sto_15_each_fault_of_a_line_has_its_line() {
 async fn signed_pass(scene: &Scene, line: &LineName, player: &str) -> String {
     let (op, expires_at) = ("op1", (scene.store.clock().now_ms() + 600_000).to_string());
     let fields = [line.as_str(), player, "b1", "", &expires_at, op, "1"];
-    let sig = scene.trust.keyring().sign(Kind::Pass, &fields);
+    let sig = scene.verifier.keyring().sign(Kind::Pass, &fields);
     let key = format!("maitred:{{eu}}:pass:{line}:{player}");
     let row = ["server", "b1", "link", "", "expires_at", &expires_at, "op", op, "v", "1", "sig", sig.as_str()];
     let unsigned = ["serial", "1", "seq", "1", "lane", "0", "session", "s1"];

@@ -23,7 +23,7 @@ use agents_common::shelf::Shelf;
 use agents_common::{LIMIT, backend, config, key, lands, proxy, sees, transfer, zone};
 use maitred::agent::{BackendAgent, ProxyAgent};
 use maitred::envelope::{AuditReason, Keyring, Kind, Secret};
-use maitred::store::Trust;
+use maitred::store::Verifier;
 use redis::aio::MultiplexedConnection;
 use support::store::TestStore;
 use support::wait::eventually;
@@ -97,21 +97,21 @@ impl Fleet {
 struct Counts(Vec<(&'static str, u64)>);
 
 impl Counts {
-    fn of(trust: &Trust) -> Self {
-        Self(trust.audit().counts())
+    fn of(verifier: &Verifier) -> Self {
+        Self(verifier.audit().counts())
     }
 }
 
-/// Waits until `trust` has counted one more drop for `reason` than it had in `before`, and checks that it was for no other
+/// Waits until `verifier` has counted one more drop for `reason` than it had in `before`, and checks that it was for no other
 /// reason, and that the log says so with `what` in it.
-async fn dropped(trust: &Trust, before: &Counts, reason: AuditReason, what: &str) {
+async fn dropped(verifier: &Verifier, before: &Counts, reason: AuditReason, what: &str) {
     let was = before.0.iter().find(|(name, _)| *name == reason.as_str()).map_or(0, |(_, count)| *count);
-    eventually(&format!("{what} counts as {}", reason.as_str()), LIMIT, async || trust.audit().count(reason) > was)
+    eventually(&format!("{what} counts as {}", reason.as_str()), LIMIT, async || verifier.audit().count(reason) > was)
         .await;
     let others = |counts: &Counts| -> Vec<(&'static str, u64)> {
         counts.0.iter().filter(|(name, _)| *name != reason.as_str()).copied().collect()
     };
-    assert_eq!(others(&Counts::of(trust)), others(before), "{what}: counted for another reason too");
+    assert_eq!(others(&Counts::of(verifier)), others(before), "{what}: counted for another reason too");
     eventually(&format!("the log tells of {what}"), LIMIT, async || log::tells(reason.as_str(), what)).await;
 }
 

@@ -21,7 +21,7 @@ mod rows;
 
 use maitred::envelope::{Keyring, Secret};
 use maitred::ids::Zone;
-use maitred::store::Trust;
+use maitred::store::Verifier;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
@@ -88,8 +88,8 @@ fn keyring() -> Keyring {
     Keyring::new(Zone::new("eu").expect("a zone"), secret, Vec::new())
 }
 
-fn trust() -> Trust {
-    Trust::new(keyring())
+fn verifier() -> Verifier {
+    Verifier::new(keyring())
 }
 
 /// An error that says something, in bounds.

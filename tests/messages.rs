@@ -11,5 +11,5 @@ mod errors;
 mod limits;
 #[path = "messages/member.rs"]
 mod member;
-#[path = "messages/trust.rs"]
-mod trust;
+#[path = "messages/verifier.rs"]
+mod verifier;

@@ -42,9 +42,9 @@ async fn sto_16_after_everything_has_ended_the_zone_holds_nothing_but_what_it_ma
     lonely.joined().await.expect("a member");
     sees(&p1, &[&b1, &b2]).await;
     sees(&p2, &[&b1, &b2]).await;
-    let (tool, trust) = operator(&store).await;
+    let (tool, verifier) = operator(&store).await;
     let control = Control::default();
-    control.put(&tool, &trust, &drain_name(&id("b9")), "on", "test").await.expect("an entry");
+    control.put(&tool, &verifier, &drain_name(&id("b9")), "on", "test").await.expect("an entry");
 
     // Players who land, who are cancelled with and without a token, and who never come.
     for n in 0..5 {
@@ -86,7 +86,7 @@ async fn sto_16_after_everything_has_ended_the_zone_holds_nothing_but_what_it_ma
         !rows && tool.clock().now_ms() > now + REMOVED_MS + 100
     })
     .await;
-    let book = Book::new(tool.clone(), trust, control, Setup::book_options(&short("cli", "backend", &url)));
+    let book = Book::new(tool.clone(), verifier, control, Setup::book_options(&short("cli", "backend", &url)));
     let report = reap(&book, ReapOptions::default()).await.expect("a sweep");
     assert!(report.healed >= 1, "{report:?}");
     roster::remove_silent(&tool, REMOVED_MS).await.expect("upkeep");

@@ -25,7 +25,7 @@ async fn nod_7_a_lost_message_costs_one_refresh() {
     let (store, mut conn) = (open(&server.url()).await, server.conn().await);
     let (feed, sink, mut items) = Feed::new();
     let options = DirectoryOptions { limits: PATIENT, roles: None };
-    let view = Directory::new(store.clone(), kit::trust(), options, Some(feed.clone()));
+    let view = Directory::new(store.clone(), kit::verifier(), options, Some(feed.clone()));
     let stop = CancellationToken::new();
     let channels = vec![(FeedChannel::Node, store.keys().node_events().to_string())];
     let running = tokio::spawn({

@@ -9,7 +9,7 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use maitred::envelope::{Keyring, Kind, Purpose, Secret, canonical, parse_netstrings, push_netstring};
 use maitred::ids::{Epoch, LineName, NodeId, OperationId, Player, SessionId, Zone};
 use maitred::queue::{Attributes, Holder, LoginPass, PassRefusal, PassRow, Ticket, TicketText};
-use maitred::store::{Row, Trust};
+use maitred::store::{Row, Verifier};
 use serde_json::{Value, json};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/queue.json");
@@ -19,8 +19,8 @@ fn secret() -> Secret {
     Secret::from_base64("VECTOR", SECRET).unwrap()
 }
 
-fn trust() -> Trust {
-    Trust::new(Keyring::new(Zone::new("eu").unwrap(), secret(), Vec::new()))
+fn verifier() -> Verifier {
+    Verifier::new(Keyring::new(Zone::new("eu").unwrap(), secret(), Vec::new()))
 }
 
 fn node(name: &str) -> Option<NodeId> {
@@ -39,7 +39,7 @@ fn ticket(player: &str, seq: u64, lane: u16, attributes: &str) -> Value {
         attributes: Attributes::new(attributes).unwrap(),
         sig: String::new(),
     };
-    ticket.sign(&trust());
+    ticket.sign(&verifier());
     json!({ "line": "login", "player": player, "text": ticket.text(), "score": (u64::from(lane) << 42) + seq })
 }
 
@@ -88,7 +88,7 @@ fn row(pass: &LoginPass) -> Value {
     let text = |id: &Option<NodeId>| id.as_ref().map(ToString::to_string).unwrap_or_default();
     let (server, link, expires_at) = (text(&pass.server), text(&pass.link), pass.expires_at_ms.to_string());
     let fields = [pass.line.as_str(), pass.player.as_str(), &server, &link, &expires_at, pass.op.as_str(), "1"];
-    let sig = trust().keyring().sign(Kind::Pass, &fields).to_string();
+    let sig = verifier().keyring().sign(Kind::Pass, &fields).to_string();
     json!({
         "serial": pass.serial.to_string(), "server": server, "link": link, "expires_at": expires_at,
         "op": pass.op.as_str(), "v": "1", "sig": sig, "seq": "1796000000001", "lane": "0",
@@ -129,11 +129,11 @@ fn env_8_the_file_is_what_this_build_writes() {
 // ENV-8, QUE-7
 #[test]
 fn env_8_what_stands_in_the_file_is_read_and_opened() {
-    let (trust, line) = (trust(), LineName::new("login").unwrap());
+    let (verifier, line) = (verifier(), LineName::new("login").unwrap());
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     for vector in file()["tickets"].as_array().unwrap() {
         let player = Player::new(text(&vector["player"])).unwrap();
-        let TicketText::Good(ticket) = Ticket::read(&trust, &line, &player, &text(&vector["text"])) else {
+        let TicketText::Good(ticket) = Ticket::read(&verifier, &line, &player, &text(&vector["text"])) else {
             panic!("{vector}")
         };
         assert_eq!(ticket.text(), text(&vector["text"]));
@@ -141,11 +141,11 @@ fn env_8_what_stands_in_the_file_is_read_and_opened() {
     for vector in file()["passes"].as_array().unwrap() {
         let player = Player::new(text(&vector["player"])).unwrap();
         let row: Row = vector["row"].as_object().unwrap().iter().map(|(name, value)| (name, text(value))).collect();
-        let row = PassRow::from_row(&trust, &line, &player, &row).unwrap().expect("a pass");
+        let row = PassRow::from_row(&verifier, &line, &player, &row).unwrap().expect("a pass");
         let me = row.pass.server.clone().or(row.pass.link.clone()).unwrap();
         let sealed = text(&vector["sealed"]);
-        assert_eq!(LoginPass::verify(&trust, &sealed, &me, &player, 1_796_000_000_300), Ok(row.pass.clone()));
-        let late = LoginPass::verify(&trust, &sealed, &me, &player, row.pass.expires_at_ms);
+        assert_eq!(LoginPass::verify(&verifier, &sealed, &me, &player, 1_796_000_000_300), Ok(row.pass.clone()));
+        let late = LoginPass::verify(&verifier, &sealed, &me, &player, row.pass.expires_at_ms);
         assert_eq!(late, Err(PassRefusal::Expired));
         assert_eq!(parse_netstrings(text(&vector["plain"]).as_bytes()).unwrap().len(), 8);
     }

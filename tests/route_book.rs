@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use kit::{LONG_MS, blank, key, membership, open, row_of, trust};
+use kit::{LONG_MS, blank, key, membership, open, row_of, verifier};
 use maitred::Error;
 use maitred::ids::{NodeId, ObjectKey, OperationId};
 use maitred::node::Membership;
@@ -43,7 +43,7 @@ impl Node {
     async fn join_for(store: &Store, id: &str, lease_ms: u64, times: RouteTimes) -> Self {
         let mut membership = membership(store, id, "backend", lease_ms);
         membership.join(blank()).await.unwrap();
-        let book = RouteBook::new(store.clone(), trust(), membership.lease().clone(), times);
+        let book = RouteBook::new(store.clone(), verifier(), membership.lease().clone(), times);
         Self { id: NodeId::new(id).unwrap(), book, membership }
     }
 
@@ -317,7 +317,7 @@ async fn r_1_an_acquire_that_is_repeated_is_answered_alike() {
     a.membership.leave().await.unwrap();
     let mut other = membership(&store, "a", "backend", LONG_MS);
     other.join(blank()).await.unwrap();
-    let book = RouteBook::new(store.clone(), trust(), other.lease().clone(), RouteTimes::default());
+    let book = RouteBook::new(store.clone(), verifier(), other.lease().clone(), RouteTimes::default());
     let AcquireOutcome::Owned { owner, .. } = book.acquire(&key, None, false).await.unwrap() else { panic!("taken") };
     assert_eq!(owner, old, "not fenced: the lock timeout has to pass also here");
     let AcquireOutcome::Acquired(taken) = book.acquire(&key, None, true).await.unwrap() else { panic!("refused") };

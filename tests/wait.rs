@@ -81,8 +81,8 @@ async fn turned_away(waiting: &mut Waiting) -> Refusal {
 
 /// The line as somebody else sees it.
 async fn line(url: &str, name: LineName) -> Line {
-    let (store, trust) = agents_common::operator_at(url).await;
-    Line::new(store, trust, maitred::node::Control::default(), LineOptions::wait_line(name)).expect("a line")
+    let (store, verifier) = agents_common::operator_at(url).await;
+    Line::new(store, verifier, maitred::node::Control::default(), LineOptions::wait_line(name)).expect("a line")
 }
 
 /// The players with a ticket in the line.

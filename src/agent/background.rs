@@ -150,7 +150,7 @@ async fn ready(core: &Core) -> Result<()> {
     if core.lease.epoch() == Epoch::NONE {
         core.feed.subscribed().await?;
     }
-    core.control.refresh(&core.store, &core.trust).await?;
+    core.control.refresh(&core.store, &core.verifier).await?;
     core.take_push();
     Ok(())
 }
@@ -160,7 +160,7 @@ async fn beat(core: &Core, member: &mut Membership) -> Result<bool> {
     match member.beat(core.record(), &core.control).await? {
         BeatOutcome::Acknowledged { control_changed } => {
             if control_changed {
-                core.control.refresh(&core.store, &core.trust).await?;
+                core.control.refresh(&core.store, &core.verifier).await?;
                 // The next beat says which version is in force.
                 core.take_push();
             }
@@ -257,7 +257,7 @@ fn line_hint(core: &Core, hint: LineHint) {
 
 /// Reads the control entries. What the store does not answer is read with the next heartbeat that says that they changed.
 pub(super) async fn refresh_control(core: &Core) {
-    if let Err(error) = core.control.refresh(&core.store, &core.trust).await {
+    if let Err(error) = core.control.refresh(&core.store, &core.verifier).await {
         tracing::debug!(%error, "could not read the control entries");
     }
 }
@@ -330,7 +330,7 @@ async fn upkeep(core: Arc<Core>) {
         }
         let done = async {
             let removed = roster::remove_silent(&core.store, removed_ms).await?;
-            let signed = core.control.sign_again(&core.store, &core.trust).await?;
+            let signed = core.control.sign_again(&core.store, &core.verifier).await?;
             if signed > 0 {
                 tracing::info!(signed, "control entries signed again with the present secret");
             }

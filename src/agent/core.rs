@@ -18,7 +18,7 @@ use crate::node::{
     NodeRecord, NodeState,
 };
 use crate::queue::LineEvent;
-use crate::store::{Feed, FeedItem, Store, Trust};
+use crate::store::{Feed, FeedItem, Store, Verifier};
 use crate::token::{Book, Claimant, TokenEvent};
 
 use super::background;
@@ -93,7 +93,7 @@ pub(super) struct Condition {
 pub(crate) struct Core {
     pub live: Live,
     pub store: Store,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub identity: Identity,
     pub lease: Lease,
     pub control: Control,
@@ -151,7 +151,7 @@ impl Core {
 
     /// Takes the pushed config over where a newer one was verified.
     pub fn take_push(&self) {
-        self.live.take_from(&self.control, &self.trust);
+        self.live.take_from(&self.control, &self.verifier);
     }
 
     /// What the next heartbeat says; identity, epoch, number and time are filled in by the membership.
@@ -326,8 +326,8 @@ impl Agent {
     }
 
     /// What was dropped because it could not be believed.
-    pub fn trust(&self) -> &Trust {
-        &self.core.trust
+    pub fn verifier(&self) -> &Verifier {
+        &self.core.verifier
     }
 
     /// The store.
@@ -387,7 +387,7 @@ impl fmt::Debug for Agent {
 }
 
 pub(super) fn membership(core: &Core) -> Membership {
-    Membership::new(core.store.clone(), core.trust.clone(), core.identity.clone(), core.lease.clone())
+    Membership::new(core.store.clone(), core.verifier.clone(), core.identity.clone(), core.lease.clone())
         .counting(core.arrivals.clone())
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::node::{CONFIG, Control, ControlEntry};
-use crate::store::Trust;
+use crate::store::Verifier;
 
 use super::config::Config;
 
@@ -61,15 +61,15 @@ impl Live {
     }
 
     /// Takes over the push that `control` last verified.
-    pub fn take_from(&self, control: &Control, trust: &Trust) {
+    pub fn take_from(&self, control: &Control, verifier: &Verifier) {
         if let Some(entry) = control.entry(CONFIG) {
-            self.take(&entry, trust);
+            self.take(&entry, verifier);
         }
     }
 
     /// Takes a push that was verified, where it is newer than all that were looked at. One that this build cannot use is
     /// audited and logged, and what was in force stays; it is tried again over each file that is read later.
-    fn take(&self, entry: &ControlEntry, trust: &Trust) {
+    fn take(&self, entry: &ControlEntry, verifier: &Verifier) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if entry.version <= parts.looked_at {
             return;
@@ -82,7 +82,7 @@ impl Live {
             }
             Err(error) => {
                 parts.pending = Some(entry.clone());
-                trust.audit().drop(AuditReason::UnusableConfig, "control", CONFIG);
+                verifier.audit().drop(AuditReason::UnusableConfig, "control", CONFIG);
                 tracing::error!(
                     version = entry.version, by = %entry.by, in_force = ?self.pushed(), %error,
                     "the pushed config does not fit this build or this file; what was in force stays"
@@ -164,28 +164,28 @@ mod tests {
         ControlEntry { value: value.to_owned(), version, by: "ops".to_owned(), at: 1, v: 1, sig: String::new() }
     }
 
-    fn trust() -> Trust {
+    fn verifier() -> Verifier {
         let secret = Secret::from_base64("TEST", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("a secret");
-        Trust::new(Keyring::new(crate::ids::Zone::default(), secret, Vec::new()))
+        Verifier::new(Keyring::new(crate::ids::Zone::default(), secret, Vec::new()))
     }
 
     // POL-5: the newest usable push goes before the file, whichever of the two comes last.
     #[test]
     fn pol_5_the_newest_push_goes_before_the_file_until_it_is_withdrawn() {
-        let trust = trust();
+        let verifier = verifier();
         let mut file = Config::default();
         file.dispatch.max_retries = 1;
         let live = Live::new(file.clone());
         let retries = || live.config().dispatch.max_retries;
-        live.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &trust);
+        live.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &verifier);
         assert_eq!((retries(), live.pushed()), (5, Some(5)));
-        live.take(&push(4, r#"{"dispatch":{"maxRetries":4}}"#), &trust);
+        live.take(&push(4, r#"{"dispatch":{"maxRetries":4}}"#), &verifier);
         assert_eq!((retries(), live.pushed()), (5, Some(5)), "an older one");
 
-        live.take(&push(6, r#"{"dispatch":{"maxRetries":400}}"#), &trust);
-        live.take(&push(7, r#"{"dispatch":{"ofTomorrow":1}}"#), &trust);
+        live.take(&push(6, r#"{"dispatch":{"maxRetries":400}}"#), &verifier);
+        live.take(&push(7, r#"{"dispatch":{"ofTomorrow":1}}"#), &verifier);
         assert_eq!((retries(), live.pushed()), (5, Some(5)), "one that cannot be used");
-        assert_eq!(trust.audit().count(AuditReason::UnusableConfig), 2);
+        assert_eq!(verifier.audit().count(AuditReason::UnusableConfig), 2);
 
         file.dispatch.max_retries = 2;
         file.dispatch.cooldown_ms = 9;
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((retries(), live.config().dispatch.cooldown_ms), (5, 9), "a reload does not undo a push");
         assert_eq!(live.config().heartbeat.interval_ms, 1_000, "an agent's beats do not change");
 
-        live.take(&push(8, ""), &trust);
+        live.take(&push(8, ""), &verifier);
         assert_eq!((retries(), live.pushed()), (2, None), "withdrawn");
     }
 
@@ -213,9 +213,9 @@ mod tests {
     // mended, and not stay with the push before for good.
     #[test]
     fn pol_5_a_push_that_did_not_fit_comes_into_force_with_a_file_that_it_fits() {
-        let (trust, live) = (trust(), Live::new(with_limits(40)));
-        live.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &trust);
-        live.take(&limits_push(6, 40), &trust);
+        let (verifier, live) = (verifier(), Live::new(with_limits(40)));
+        live.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &verifier);
+        live.take(&limits_push(6, 40), &verifier);
         assert_eq!(live.pushed(), Some(5));
         live.set_file(&with_limits(30)).expect("with the push in force");
         assert_eq!((live.pushed(), live.config().limits.len()), (Some(5), 30), "still too many");
@@ -224,8 +224,8 @@ mod tests {
         live.set_file(&with_limits(40)).expect_err("the push in force does not fit over it");
         assert_eq!((live.pushed(), live.config().limits.len()), (Some(6), 45), "nothing was taken");
 
-        live.take(&limits_push(7, 60), &trust);
-        live.take(&push(8, ""), &trust);
+        live.take(&limits_push(7, 60), &verifier);
+        live.take(&push(8, ""), &verifier);
         live.set_file(&with_limits(1)).expect("it fits");
         assert_eq!((live.pushed(), live.config().limits.len()), (None, 1), "a withdrawal ends one that waits too");
     }
@@ -233,16 +233,16 @@ mod tests {
     // POL-5: the agent after a restart has what was in force, whichever of the two pushes it meets first.
     #[test]
     fn pol_5_the_push_in_force_outlives_the_agent_where_the_newest_does_not_fit() {
-        let trust = trust();
+        let verifier = verifier();
         let old = Live::new(with_limits(40));
-        old.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &trust);
+        old.take(&push(5, r#"{"dispatch":{"maxRetries":5}}"#), &verifier);
         let carried = old.in_force().expect("a push");
         for carries_first in [true, false] {
             let next = Live::new(with_limits(40));
             if carries_first {
                 next.carry(&carried);
             }
-            next.take(&limits_push(6, 40), &trust);
+            next.take(&limits_push(6, 40), &verifier);
             next.carry(&carried);
             assert_eq!((next.pushed(), next.config().dispatch.max_retries), (Some(5), 5));
             next.set_file(&with_limits(5)).expect("it fits");
@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(next.pushed(), Some(6), "nothing goes back");
         }
         let next = Live::new(with_limits(1));
-        next.take(&push(6, ""), &trust);
+        next.take(&push(6, ""), &verifier);
         next.carry(&carried);
         assert_eq!(next.pushed(), None, "withdrawn meanwhile");
     }

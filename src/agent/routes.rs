@@ -25,7 +25,7 @@ impl Agent {
     pub fn routes_with(&self, times: RouteTimes, cache: CacheTimes, keep: KeepTimes) -> Result<ObjectRouter> {
         check(times)?;
         let core = self.core();
-        let book = RouteBook::new(core.store.clone(), core.trust.clone(), core.lease.clone(), times);
+        let book = RouteBook::new(core.store.clone(), core.verifier.clone(), core.lease.clone(), times);
         let config = core.config();
         let labels = &config.node.labels;
         let (post, directory) = (core.post.clone(), core.directory.clone());

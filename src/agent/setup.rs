@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::Role;
 use crate::message::{Inbox, MessageOptions, Post, Services};
 use crate::node::{Arrivals, Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, NodeState};
-use crate::store::{Feed, Store, StoreOptions, StoreUrl, Trust};
+use crate::store::{Feed, Store, StoreOptions, StoreUrl, Verifier};
 use crate::token::{Book, BookOptions};
 
 use super::backend::{BackendAgent, Inventory};
@@ -127,9 +127,9 @@ impl Setup {
         let Self { config, keyring } = self;
         let id = config.node_id()?.clone();
         let store = Store::new(config.zone.clone(), Self::store_options(&config)?)?;
-        let trust = Trust::new(keyring);
-        let book = Book::new(store.clone(), trust.clone(), Control::default(), Self::book_options(&config));
-        Ok(RouterAgent::new(id, config, store, trust, book))
+        let verifier = Verifier::new(keyring);
+        let book = Book::new(store.clone(), verifier.clone(), Control::default(), Self::book_options(&config));
+        Ok(RouterAgent::new(id, config, store, verifier, book))
     }
 
     /// Starts a node of any other role: it joins, beats, listens, reaps, and answers and sends messages.
@@ -154,13 +154,13 @@ impl Setup {
         let id = config.node_id()?.clone();
         let identity = Identity { id: id.clone(), role: config.node.role.clone(), addr: config.node.addr.clone() };
         let store = Store::new(config.zone.clone(), Self::store_options(&config)?)?;
-        let trust = Trust::new(keyring);
+        let verifier = Verifier::new(keyring);
         let lease = Lease::new(id, config.lease_ms());
         let control = Control::default();
         let (feed, sink, items) = Feed::new();
         let directory = Directory::new(
             store.clone(),
-            trust.clone(),
+            verifier.clone(),
             DirectoryOptions { limits, roles },
             hears_beats.then(|| feed.clone()),
         );
@@ -170,15 +170,16 @@ impl Setup {
             max_body_bytes: config.messages.max_body_bytes,
             max_concurrent: config.messages.max_concurrent,
         };
-        let post = Post::new(store.clone(), trust.clone(), lease.clone(), directory.clone(), services.clone(), options);
+        let post =
+            Post::new(store.clone(), verifier.clone(), lease.clone(), directory.clone(), services.clone(), options);
         let inbox = Inbox::new(&post);
-        let book = Book::new(store.clone(), trust.clone(), control.clone(), Self::book_options(&config));
+        let book = Book::new(store.clone(), verifier.clone(), control.clone(), Self::book_options(&config));
         let arrivals = Arrivals::default();
         let (status, _) = watch::channel(AgentStatus::Connecting { error: None });
         let core = Core {
             live: Live::new(config),
             store,
-            trust,
+            verifier,
             identity,
             lease,
             control,

@@ -77,12 +77,12 @@ pub(super) async fn unpush(context: &Context, options: &UnpushOptions) -> Result
 }
 
 pub(super) async fn show(context: &Context) -> Result<(), Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let control = Control::default();
-    control.refresh(&store, &trust).await?;
+    control.refresh(&store, &verifier).await?;
     // The version of a push that was withdrawn is no version of a config.
     let entry = control.entry(CONFIG).filter(|entry| !entry.value.is_empty());
-    let forged = trust.audit().total();
+    let forged = verifier.audit().total();
     let value = entry.as_ref().and_then(|entry| serde_json::from_str::<Value>(&entry.value).ok());
     let unusable = entry.as_ref().and_then(|entry| Config::default().with_push(&entry.value).err());
     if context.json {
@@ -125,8 +125,8 @@ fn pushable(file: &Path) -> crate::Result<Push> {
 }
 
 async fn put(context: &Context, value: &str, options: &UnpushOptions) -> Result<ControlEntry, Failure> {
-    let (store, trust) = context.fleet().await?;
-    Ok(Control::default().put(&store, &trust, CONFIG, value, options.by.as_str()).await?)
+    let (store, verifier) = context.fleet().await?;
+    Ok(Control::default().put(&store, &verifier, CONFIG, value, options.by.as_str()).await?)
 }
 
 /// Each value with its path.

@@ -8,7 +8,7 @@ use crate::envelope::Keyring;
 use crate::error::Result;
 use crate::ids::Zone;
 use crate::node::{Control, LivenessLimits};
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 use crate::token::Book;
 
 use super::Failure;
@@ -92,10 +92,10 @@ impl Context {
     }
 
     /// The fleet's keys, from the environment variable that the config names.
-    pub fn trust(&self) -> Result<Trust> {
+    pub fn verifier(&self) -> Result<Verifier> {
         let security = &self.config.security;
         let keyring = Keyring::from_env(self.config.zone.clone(), &security.secret_env, &security.secret_also_env)?;
-        Ok(Trust::new(keyring))
+        Ok(Verifier::new(keyring))
     }
 
     /// The store, connected, with every script loaded and compared.
@@ -113,23 +113,23 @@ impl Context {
     }
 
     /// The store and the fleet's keys. Without a usable secret no store is asked.
-    pub async fn fleet(&self) -> Result<(Store, Trust)> {
-        let trust = self.trust()?;
-        Ok((self.store().await?, trust))
+    pub async fn fleet(&self) -> Result<(Store, Verifier)> {
+        let verifier = self.verifier()?;
+        Ok((self.store().await?, verifier))
     }
 
     /// [`fleet`](Self::fleet) for a command that only looks: nothing is loaded, so that a user of the store who may write
     /// nothing can run it. A script that reads is there since the first agent, and is loaded where it is not.
-    pub async fn fleet_to_read(&self) -> Result<(Store, Trust)> {
-        let trust = self.trust()?;
+    pub async fn fleet_to_read(&self) -> Result<(Store, Verifier)> {
+        let verifier = self.verifier()?;
         let store = self.unprepared_store().await?;
         store.sync_clock().await?;
-        Ok((store, trust))
+        Ok((store, verifier))
     }
 
     /// The reservation book over a store that is connected.
-    pub fn book_of(&self, store: &Store, trust: &Trust, control: Control) -> Book {
-        Book::new(store.clone(), trust.clone(), control, Setup::book_options(&self.config))
+    pub fn book_of(&self, store: &Store, verifier: &Verifier, control: Control) -> Book {
+        Book::new(store.clone(), verifier.clone(), control, Setup::book_options(&self.config))
     }
 
     /// The limits of the liveness states.

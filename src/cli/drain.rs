@@ -54,8 +54,8 @@ pub(super) async fn undrain(context: &Context, options: Undrain) -> Result<(), F
 }
 
 async fn put(context: &Context, node: &NodeId, value: &str, by: &NodeId) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
-    let entry = Control::default().put(&store, &trust, &drain_name(node), value, by.as_str()).await?;
+    let (store, verifier) = context.fleet().await?;
+    let entry = Control::default().put(&store, &verifier, &drain_name(node), value, by.as_str()).await?;
     if context.json {
         view::json(&json!({
             "ok": true, "node": node, "draining": entry.is_on(), "version": entry.version, "by": entry.by,
@@ -69,11 +69,11 @@ async fn put(context: &Context, node: &NodeId, value: &str, by: &NodeId) -> Resu
 
 /// Every drain in force, and how many entries did not verify.
 async fn status(context: &Context, only: Option<&NodeId>) -> Result<(), Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let control = Control::default();
     only.iter().for_each(|node| control.want(&drain_name(node)));
-    control.refresh(&store, &trust).await?;
-    let not_believed = trust.audit().total();
+    control.refresh(&store, &verifier).await?;
+    let not_believed = verifier.audit().total();
     let drains: Vec<(String, ControlEntry)> = control
         .entries()
         .into_iter()

@@ -36,18 +36,18 @@ enum Action {
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
     let only_looks = matches!(options.action, Action::Status);
-    let (store, trust) = if only_looks { context.fleet_to_read().await? } else { context.fleet().await? };
+    let (store, verifier) = if only_looks { context.fleet_to_read().await? } else { context.fleet().await? };
     let control = Control::default();
     let name = options.node.as_ref().map_or_else(|| KILL.to_owned(), kill_name);
     match options.action {
         Action::Status => {
-            control.refresh(&store, &trust).await?;
-            status(context, &control, &trust);
+            control.refresh(&store, &verifier).await?;
+            status(context, &control, &verifier);
             return Ok(());
         }
         Action::On | Action::Off => {
             let value = if matches!(options.action, Action::On) { "on" } else { "off" };
-            let entry = control.put(&store, &trust, &name, value, options.by.as_str()).await?;
+            let entry = control.put(&store, &verifier, &name, value, options.by.as_str()).await?;
             if context.json {
                 view::json(
                     &json!({ "ok": true, "name": name, "value": entry.value, "version": entry.version, "by": entry.by }),
@@ -62,10 +62,10 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 }
 
 /// Every kill entry in force, and how many did not verify.
-fn status(context: &Context, control: &Control, trust: &crate::store::Trust) {
+fn status(context: &Context, control: &Control, verifier: &crate::store::Verifier) {
     let entries: Vec<(String, ControlEntry)> =
         control.entries().into_iter().filter(|(name, _)| name == KILL || name.starts_with("kill:")).collect();
-    let forged = trust.audit().total();
+    let forged = verifier.audit().total();
     if context.json {
         let entries: Vec<_> = entries
             .iter()

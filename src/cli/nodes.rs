@@ -11,7 +11,7 @@ use crate::node::roster::{self, Roster};
 use crate::node::{
     CONFIG, Control, ControlEntry, DRAINING_LABEL, KILL, Liveness, LivenessLimits, Load, NodeRecord, NodeState,
 };
-use crate::store::{Key, Store, Trust};
+use crate::store::{Key, Store, Verifier};
 
 use super::Failure;
 use super::context::Context;
@@ -46,10 +46,10 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let began_ms = store.clock().now_ms();
     let config = context.config.clone();
-    let look = Look { store, trust, limits: context.limits(), role: options.role, config, began_ms };
+    let look = Look { store, verifier, limits: context.limits(), role: options.role, config, began_ms };
     let Some(pause) = options.watch else {
         let picture = look.picture().await?;
         picture.show(context.json);
@@ -76,7 +76,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 
 struct Look {
     store: Store,
-    trust: Trust,
+    verifier: Verifier,
     limits: LivenessLimits,
     role: Option<Role>,
     config: Config,
@@ -153,12 +153,12 @@ struct Gone {
 
 impl Look {
     async fn picture(&self) -> Result<Picture> {
-        let (store, trust) = (&self.store, &self.trust);
+        let (store, verifier) = (&self.store, &self.verifier);
         store.sync_clock().await?;
         let control = Control::default();
-        let before = trust.audit().total();
-        control.refresh(store, trust).await?;
-        let control_not_believed = trust.audit().total() - before;
+        let before = verifier.audit().total();
+        control.refresh(store, verifier).await?;
+        let control_not_believed = verifier.audit().total() - before;
         let mut picture = Picture {
             zone: store.keys().zone().to_string(),
             as_of: store.clock().now_ms(),
@@ -198,7 +198,7 @@ impl Look {
                     picture.gone.push(Gone { id: id.clone(), role: role.clone(), last_beat_at: *beat_at, age_ms });
                     continue;
                 }
-                Ok(row) => NodeRecord::from_row(&self.trust, id, &row),
+                Ok(row) => NodeRecord::from_row(&self.verifier, id, &row),
                 Err(error) => Err(error),
             };
             match record {

@@ -63,8 +63,8 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let nobody = Lease::new(NodeId::new("cli")?, 1);
     let sweep = Sweep {
         hall: hall.clone(),
-        routes: RouteBook::new(hall.store.clone(), hall.trust.clone(), nobody, context.config.routes.times()),
-        book: context.book_of(&hall.store, &hall.trust, hall.control.clone()),
+        routes: RouteBook::new(hall.store.clone(), hall.verifier.clone(), nobody, context.config.routes.times()),
+        book: context.book_of(&hall.store, &hall.verifier, hall.control.clone()),
         tokens: ReapOptions { dry_run: options.dry_run, batch: context.config.tokens.reap_batch, limit: options.limit },
         removed_ms: context.config.directory.removed_ms,
         forget_ms: options.forget_after.map_or(FORGET_MS, span::ms),

@@ -120,9 +120,9 @@ impl Shown {
 
 /// The routes of the zone, read by somebody who owns nothing.
 async fn book(context: &Context) -> Result<RouteBook, Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let nobody = Lease::new(NodeId::new("cli")?, 1);
-    Ok(RouteBook::new(store, trust, nobody, context.config.routes.times()))
+    Ok(RouteBook::new(store, verifier, nobody, context.config.routes.times()))
 }
 
 /// The index: which node owns which objects, as far as the options want to know.
@@ -166,7 +166,7 @@ pub(super) async fn list(context: &Context, options: ListOptions) -> Result<(), 
     let now = store.clock().now_ms();
     let (mut routes, mut stray, mut not_believed) = (Vec::new(), 0, 0);
     for ((owner, object), row) in shown.iter().zip(rows) {
-        match row.and_then(|row| Route::from_row(book.trust(), object, &row)) {
+        match row.and_then(|row| Route::from_row(book.verifier(), object, &row)) {
             Ok(Some(route)) if route.owner.as_ref().is_some_and(|found| found.node == *owner) => {
                 routes.push(Shown::new(route, now));
             }

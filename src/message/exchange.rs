@@ -10,7 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId};
 use crate::node::{Directory, Lease};
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 
 use super::counts::{Sort, Tally};
 use super::failure::{Failure, Outcome, to_reply};
@@ -41,7 +41,7 @@ impl Default for MessageOptions {
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) store: Store,
-    pub(super) trust: Trust,
+    pub(super) verifier: Verifier,
     pub(super) lease: Lease,
     pub(super) directory: Directory,
     pub(super) services: Services,
@@ -70,7 +70,7 @@ pub(super) struct ReplyTo {
 impl Exchange {
     pub(super) fn new(
         store: Store,
-        trust: Trust,
+        verifier: Verifier,
         lease: Lease,
         directory: Directory,
         services: Services,
@@ -79,7 +79,7 @@ impl Exchange {
         let slots = options.max_concurrent.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             store,
-            trust,
+            verifier,
             lease,
             directory,
             services,
@@ -178,7 +178,7 @@ impl Exchange {
             nonce: &random(),
             body: &body,
         };
-        let bytes = reply.to_wire(self.trust.keyring());
+        let bytes = reply.to_wire(self.verifier.keyring());
         if let Err(error) = self.publish(&to.node, &bytes, Sort::Reply).await {
             tracing::debug!(node = %to.node, %error, "an answer may not have been sent");
             self.tally.dropped("reply_not_sent");

@@ -71,7 +71,7 @@ impl Inbox {
         // Held until everything is spawned that this payload leads to.
         let Some(_token) = exchange.enter() else { return };
         let max_bytes = exchange.options.max_body_bytes.saturating_add(HEAD_MAX_BYTES);
-        let wire = match exchange.trust.wire(&bytes, max_bytes, SOURCE) {
+        let wire = match exchange.verifier.wire(&bytes, max_bytes, SOURCE) {
             Ok(wire) => wire,
             Err(Error::Untrusted { reason, .. }) => return exchange.tally.dropped(reason),
             Err(_) => return exchange.tally.dropped(AuditReason::Malformed.as_str()),
@@ -113,7 +113,7 @@ impl fmt::Debug for Inbox {
 
 impl Inner {
     fn refuse(&self, reason: AuditReason, source: &str) {
-        self.exchange.trust.audit().drop(reason, source, SOURCE);
+        self.exchange.verifier.audit().drop(reason, source, SOURCE);
         self.exchange.tally.dropped(reason.as_str());
     }
 

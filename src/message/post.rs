@@ -12,7 +12,7 @@ use tracing::field::{Empty, display};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, ServiceName};
 use crate::node::{Directory, Lease};
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 
 use super::counts::{MessageCounts, Sort};
 use super::exchange::{Exchange, MessageOptions};
@@ -43,13 +43,13 @@ impl Post {
     /// The post of the node that `lease` is of. Its inbox is [`Inbox::new`](super::Inbox::new).
     pub fn new(
         store: Store,
-        trust: Trust,
+        verifier: Verifier,
         lease: Lease,
         directory: Directory,
         services: Services,
         options: MessageOptions,
     ) -> Self {
-        Self { exchange: Arc::new(Exchange::new(store, trust, lease, directory, services, options)) }
+        Self { exchange: Arc::new(Exchange::new(store, verifier, lease, directory, services, options)) }
     }
 
     /// What became of this process's messages so far.
@@ -285,7 +285,7 @@ impl Post {
             deadline_ms: sent_at_ms.saturating_add(request.life_ms()),
             body: request.body,
         };
-        Ok(message.to_wire(exchange.trust.keyring()))
+        Ok(message.to_wire(exchange.verifier.keyring()))
     }
 }
 

@@ -103,7 +103,7 @@ impl Post {
             deadline_ms: sent_at_ms.saturating_add(call.life_ms()),
             body: call.body,
         };
-        Ok(message.to_wire(exchange.trust.keyring()))
+        Ok(message.to_wire(exchange.verifier.keyring()))
     }
 
     /// Passes a message on to `node` in `epoch`, once, under `route`: signed by this node, with one hop more, and else as
@@ -130,7 +130,7 @@ impl Post {
             deadline_ms: incoming.deadline_store_ms,
             body: &incoming.body,
         };
-        let bytes = message.to_wire(exchange.trust.keyring());
+        let bytes = message.to_wire(exchange.verifier.keyring());
         let sort = if incoming.is_call() { Sort::Call } else { Sort::Send };
         match exchange.publish(node, &bytes, sort).await? {
             0 if LISTENERS_ARE_COUNTED => Err(Error::NodeOffline(node.clone())),

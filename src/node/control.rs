@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, watch};
 use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
-use crate::store::{Invocation, Store, Trust, scripts};
+use crate::store::{Invocation, Store, Verifier, scripts};
 
 use super::switches::Switches;
 pub use entry::{CONFIG, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, drain_name, kill_name};
@@ -77,7 +77,7 @@ impl KillArg {
 impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
     /// Callers at the same time share a read that began after each of them called. Cancel safe.
-    pub async fn refresh(&self, store: &Store, trust: &Trust) -> Result<()> {
+    pub async fn refresh(&self, store: &Store, verifier: &Verifier) -> Result<()> {
         let begun = self.begun.load(Ordering::Acquire);
         let mut last = self.last_read.lock().await;
         if last.number > begun {
@@ -85,12 +85,12 @@ impl Control {
         }
         // A number of its own also after a read that was dropped half way.
         let number = self.begun.fetch_add(1, Ordering::AcqRel).saturating_add(1);
-        let outcome = self.read(store, trust).await;
+        let outcome = self.read(store, verifier).await;
         *last = LastRead { number, failed: outcome.as_ref().err().cloned() };
         outcome
     }
 
-    async fn read(&self, store: &Store, trust: &Trust) -> Result<()> {
+    async fn read(&self, store: &Store, verifier: &Verifier) -> Result<()> {
         // Boxed: readers of all kinds wait for this deep in their own calls.
         let Look { entries, strangers } = Box::pin(look(store, || self.names())).await?;
         self.strangers.store(strangers, Ordering::Release);
@@ -100,10 +100,10 @@ impl Control {
             let known = seen.entry(name.clone()).or_default();
             if known.bytes != *bytes {
                 known.bytes.clone_from(bytes);
-                let Some(entry) = ControlEntry::from_bytes(trust, name, bytes) else { continue };
+                let Some(entry) = ControlEntry::from_bytes(verifier, name, bytes) else { continue };
                 match known.in_force.as_ref().map(|last| last.version) {
                     Some(last) if entry.version < last => {
-                        trust.audit().drop(AuditReason::OlderControl, SOURCE, name);
+                        verifier.audit().drop(AuditReason::OlderControl, SOURCE, name);
                     }
                     // The one in force, back after it was taken away by hand.
                     Some(last) if entry.version == last => {}
@@ -212,19 +212,26 @@ impl Control {
     ///
     /// Errors with [`Error::Overtaken`] where another member wrote the entry meanwhile: its value stands, also where this
     /// write had its effect before that. After [`Error::Unreachable`] the outcome is not known.
-    pub async fn put(&self, store: &Store, trust: &Trust, name: &str, value: &str, by: &str) -> Result<ControlEntry> {
+    pub async fn put(
+        &self,
+        store: &Store,
+        verifier: &Verifier,
+        name: &str,
+        value: &str,
+        by: &str,
+    ) -> Result<ControlEntry> {
         // `at` is signed, and no script looks at it.
         store.sync_clock().await?;
         self.want(name);
-        self.refresh(store, trust).await?;
+        self.refresh(store, verifier).await?;
         let last = self.entry(name).map_or(0, |entry| entry.version);
-        self.put_over(store, trust, name, last, value, by).await
+        self.put_over(store, verifier, name, last, value, by).await
     }
 
     async fn put_over(
         &self,
         store: &Store,
-        trust: &Trust,
+        verifier: &Verifier,
         name: &str,
         last: u64,
         value: &str,
@@ -232,7 +239,7 @@ impl Control {
     ) -> Result<ControlEntry> {
         let mut version = store.clock().past_ms().max(last.saturating_add(1));
         for _ in 0..PUT_TRIES {
-            let entry = signed(trust, name, value, version, by, store.clock().now_ms());
+            let entry = signed(verifier, name, value, version, by, store.clock().now_ms());
             let text = serde_json::to_string(&entry)
                 .map_err(|error| Error::Protocol { during: "writing control", detail: error.to_string() })?;
             let keys = store.keys();
@@ -246,10 +253,10 @@ impl Control {
             let answer = store.run(&call).await?;
             match answer.word() {
                 "PUT" => {
-                    self.refresh(store, trust).await?;
+                    self.refresh(store, verifier).await?;
                     return Ok(entry);
                 }
-                "CHANGED" => self.refresh(store, trust).await?,
+                "CHANGED" => self.refresh(store, verifier).await?,
                 "VERSION" => version = answer.number(0)?,
                 _ => return Err(answer.unexpected()),
             }
@@ -263,20 +270,20 @@ impl Control {
 
     /// The entries in force that were signed with another secret than the present one: what has to be signed again before
     /// the old secret is dropped.
-    pub fn signed_before(&self, trust: &Trust) -> Vec<String> {
-        let kid = trust.keyring().kid().as_str();
+    pub fn signed_before(&self, verifier: &Verifier) -> Vec<String> {
+        let kid = verifier.keyring().kid().as_str();
         let old = |(name, entry): (String, ControlEntry)| (!entry.sig.starts_with(kid)).then_some(name);
         self.entries().into_iter().filter_map(old).collect()
     }
 
     /// Signs those entries again, each by compare-and-set, so that a value written meanwhile stands. Answers how many were
     /// signed. Any number of agents may do it at once.
-    pub async fn sign_again(&self, store: &Store, trust: &Trust) -> Result<usize> {
-        self.refresh(store, trust).await?;
+    pub async fn sign_again(&self, store: &Store, verifier: &Verifier) -> Result<usize> {
+        self.refresh(store, verifier).await?;
         let mut signed = 0;
-        for name in self.signed_before(trust) {
+        for name in self.signed_before(verifier) {
             let Some(entry) = self.entry(&name) else { continue };
-            match self.put_over(store, trust, &name, entry.version, &entry.value, &entry.by).await {
+            match self.put_over(store, verifier, &name, entry.version, &entry.value, &entry.by).await {
                 Ok(_) => signed += 1,
                 // Somebody else did, or wrote another value.
                 Err(Error::Overtaken { .. }) => {}

@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use crate::envelope::AuditReason;
 use crate::error::Result;
 use crate::ids::{NodeId, Role};
-use crate::store::{Feed, Store, Trust, boot_ms};
+use crate::store::{Feed, Store, Verifier, boot_ms};
 
 use super::liveness::LivenessLimits;
 use super::record::{Identity, NodeRecord};
@@ -43,7 +43,7 @@ pub struct Directory {
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    trust: Trust,
+    verifier: Verifier,
     options: DirectoryOptions,
     /// The roles of the options do not count any more.
     all_roles: AtomicBool,
@@ -71,13 +71,13 @@ struct Contact {
 impl Directory {
     /// A view that knows nobody yet. With a `feed` it expects heartbeats from it; without one it is true as of its last
     /// read.
-    pub fn new(store: Store, trust: Trust, options: DirectoryOptions, feed: Option<Feed>) -> Self {
+    pub fn new(store: Store, verifier: Verifier, options: DirectoryOptions, feed: Option<Feed>) -> Self {
         let (events, _) = broadcast::channel(EVENTS);
         let contact = Contact { feed, ..Contact::default() };
         let view = Mutex::new(View::new(options.limits));
         let inner = Inner {
             store,
-            trust,
+            verifier,
             options,
             all_roles: AtomicBool::new(false),
             view,
@@ -173,7 +173,7 @@ impl Directory {
                 _ => Ok(()),
             };
         }
-        if let Ok(record) = NodeRecord::from_wire(&self.inner.trust, bytes) {
+        if let Ok(record) = NodeRecord::from_wire(&self.inner.verifier, bytes) {
             metrics::counter!("maitred_beats_received_total").increment(1);
             self.take(record);
         }
@@ -212,7 +212,7 @@ impl Directory {
             }
             return Ok(None);
         }
-        let record = NodeRecord::from_row(&self.inner.trust, id, &row)?;
+        let record = NodeRecord::from_row(&self.inner.verifier, id, &row)?;
         self.check_age(&record, asked);
         self.accept(record);
         Ok(self.view().get(id).cloned())
@@ -278,7 +278,7 @@ impl Directory {
         let present = present.filter(|(_, row)| !row.is_empty());
         // A row that does not verify was audited; the others still count.
         let records: Vec<NodeRecord> =
-            present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.trust, id, &row).ok()).collect();
+            present.filter_map(|(id, row)| NodeRecord::from_row(&self.inner.verifier, id, &row).ok()).collect();
         records.iter().for_each(|record| self.check_age(record, asked));
         Ok(records)
     }
@@ -294,7 +294,7 @@ impl Directory {
         let older_ms = known_sent_ms.saturating_sub(record.sent_at_ms);
         if older_ms > self.inner.options.limits.offline_ms && boot_ms().saturating_sub(asked_boot_ms) < PROMPT_MS {
             let key = format!("node:{}", record.id);
-            self.inner.trust.audit().drop(AuditReason::Stale, &key, &key);
+            self.inner.verifier.audit().drop(AuditReason::Stale, &key, &key);
         }
     }
 

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, Incarnation, Role};
-use crate::store::{Answer, Invocation, Store, Trust, boot_ms, scripts};
+use crate::store::{Answer, Invocation, Store, Verifier, boot_ms, scripts};
 
 use super::arrivals::Arrival;
 use super::control::{KILL, drain_name, kill_name};
@@ -32,7 +32,7 @@ pub enum BeatOutcome {
 #[derive(Debug)]
 pub struct Membership {
     store: Store,
-    trust: Trust,
+    verifier: Verifier,
     identity: Identity,
     incarnation: Incarnation,
     replaces: Option<Incarnation>,
@@ -47,10 +47,10 @@ pub struct Membership {
 
 impl Membership {
     /// A process that has not joined yet, with a fresh incarnation.
-    pub fn new(store: Store, trust: Trust, identity: Identity, lease: Lease) -> Self {
+    pub fn new(store: Store, verifier: Verifier, identity: Identity, lease: Lease) -> Self {
         Self {
             store,
-            trust,
+            verifier,
             identity,
             incarnation: Incarnation::fresh(),
             replaces: None,
@@ -180,7 +180,7 @@ impl Membership {
     }
 
     fn join_call(&self, record: &NodeRecord, own: Epoch, old_role: &Role) -> Invocation {
-        let texts = record.texts(self.trust.keyring());
+        let texts = record.texts(self.verifier.keyring());
         let keys = self.store.keys();
         let id = &self.identity.id;
         let call = Invocation::new(
@@ -254,7 +254,7 @@ impl Membership {
     }
 
     fn beat_call(&self, record: &NodeRecord, control: &Control, arrived: &[Arrival]) -> Invocation {
-        let texts = record.texts(self.trust.keyring());
+        let texts = record.texts(self.verifier.keyring());
         let keys = self.store.keys();
         let id = &self.identity.id;
         let call = Invocation::new(

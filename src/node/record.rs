@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{AuditReason, Keyring, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, Incarnation, NodeId, Region, Role, ServiceName};
-use crate::store::{Row, Trust};
+use crate::store::{Row, Verifier};
 
 /// Longest node row taken off the wire, in bytes.
 pub const NODE_WIRE_MAX_BYTES: usize = 65_536;
@@ -251,22 +251,22 @@ impl NodeRecord {
     }
 
     /// A row of the store, verified, and compared with the id whose key it was read from.
-    pub fn from_row(trust: &Trust, id: &NodeId, row: &Row) -> Result<Self> {
+    pub fn from_row(verifier: &Verifier, id: &NodeId, row: &Row) -> Result<Self> {
         let key = format!("node:{id}");
-        let fields = trust.row(Kind::Node, row, &key)?;
-        let record = Self::from_fields(&fields).ok_or_else(|| trust.refuse(AuditReason::Malformed, &key, &key))?;
+        let fields = verifier.row(Kind::Node, row, &key)?;
+        let record = Self::from_fields(&fields).ok_or_else(|| verifier.refuse(AuditReason::Malformed, &key, &key))?;
         if record.id != *id {
-            return Err(trust.refuse(AuditReason::WrongKey, &key, &key));
+            return Err(verifier.refuse(AuditReason::WrongKey, &key, &key));
         }
         Ok(record)
     }
 
     /// A heartbeat off the node channel, verified.
-    pub fn from_wire(trust: &Trust, bytes: &[u8]) -> Result<Self> {
+    pub fn from_wire(verifier: &Verifier, bytes: &[u8]) -> Result<Self> {
         const SOURCE: &str = "events:node";
-        let wire = trust.wire(bytes, NODE_WIRE_MAX_BYTES, SOURCE)?;
+        let wire = verifier.wire(bytes, NODE_WIRE_MAX_BYTES, SOURCE)?;
         let record = if wire.kind == Kind::Node { Self::from_fields(&wire.fields) } else { None };
-        record.ok_or_else(|| trust.refuse(AuditReason::Malformed, SOURCE, "not a node row"))
+        record.ok_or_else(|| verifier.refuse(AuditReason::Malformed, SOURCE, "not a node row"))
     }
 
     /// `fields` in the order of [`Kind::fields`].

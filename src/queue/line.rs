@@ -7,7 +7,7 @@ use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, KILL, KillArg, kill_name};
-use crate::store::{Answer, Invocation, Key, Row, Store, Trust, scripts};
+use crate::store::{Answer, Invocation, Key, Row, Store, Verifier, scripts};
 use crate::token::Claimant;
 
 use super::admission::Pick;
@@ -26,7 +26,7 @@ pub(super) const REASKS: usize = 8;
 #[derive(Debug, Clone)]
 pub struct Line {
     pub(super) store: Store,
-    pub(super) trust: Trust,
+    pub(super) verifier: Verifier,
     pub(super) control: Control,
     pub(super) options: Arc<LineOptions>,
     pub(super) arrivals: Option<Arrivals>,
@@ -34,9 +34,9 @@ pub struct Line {
 
 impl Line {
     /// The line of `options`. Errors with [`Error::OutOfBounds`] where they are not usable.
-    pub fn new(store: Store, trust: Trust, control: Control, options: LineOptions) -> Result<Self> {
+    pub fn new(store: Store, verifier: Verifier, control: Control, options: LineOptions) -> Result<Self> {
         options.check()?;
-        Ok(Self { store, trust, control, options: Arc::new(options), arrivals: None })
+        Ok(Self { store, verifier, control, options: Arc::new(options), arrivals: None })
     }
 
     /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
@@ -89,7 +89,7 @@ impl Line {
             attributes: attributes.clone(),
             sig: String::new(),
         };
-        ticket.sign(&self.trust);
+        ticket.sign(&self.verifier);
         ticket
     }
 
@@ -250,7 +250,7 @@ impl Line {
                 None => [own_node, away, away],
             });
         }
-        let sig = if offer.is_some() { pass.sign(&self.trust) } else { String::new() };
+        let sig = if offer.is_some() { pass.sign(&self.verifier) } else { String::new() };
         let mut call = Invocation::new(&scripts::QUEUE_ENTER, &key_list).arg(name.as_str()).arg(ticket.player.as_str());
         call = signed(call, ticket).arg(options.max_waiting);
         call = self
@@ -277,7 +277,7 @@ impl Line {
     fn standing_pass(&self, player: &Player, session: &SessionId, answer: &Answer) -> Result<Admission> {
         const NAMES: [&str; 9] = ["serial", "server", "link", "expires_at", "op", "v", "sig", "seq", "lane"];
         let row: Row = NAMES.iter().copied().zip(answer.values().iter().map(String::as_str)).collect();
-        let row = PassRow::from_row(&self.trust, &self.options.name, player, &row)?;
+        let row = PassRow::from_row(&self.verifier, &self.options.name, player, &row)?;
         let row = row.ok_or_else(|| answer.unexpected())?;
         Ok(Admission { pass: row.pass, seq: row.seq, lane: row.lane, session: session.clone() })
     }
@@ -316,7 +316,7 @@ impl Line {
     /// The answers that several scripts share: Ok where the call can be repeated.
     pub(super) async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
         match answer.word() {
-            "CONTROL" => self.control.refresh(&self.store, &self.trust).await,
+            "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
             "SKEW" => self.store.sync_clock().await,
             "KILLED" => {
                 let entry = answer.text(0)?;

@@ -185,7 +185,7 @@ impl Line {
     pub async fn tickets_of(&self, players: &[Player]) -> Result<Vec<Option<TicketText>>> {
         let texts = self.ticket_texts(players).await?;
         let read = |(player, text): (&Player, Option<String>)| {
-            text.map(|text| Ticket::read(&self.trust, &self.options.name, player, &text))
+            text.map(|text| Ticket::read(&self.verifier, &self.options.name, player, &text))
         };
         Ok(players.iter().zip(texts).map(read).collect())
     }
@@ -212,7 +212,7 @@ impl Line {
     pub async fn pass_of(&self, player: &Player) -> Result<Option<PassRow>> {
         let name = self.pass_name(player);
         let row = self.store.row(self.store.keys().pass(&name)).await?;
-        PassRow::from_row(&self.trust, &self.options.name, player, &row)
+        PassRow::from_row(&self.verifier, &self.options.name, player, &row)
     }
 
     /// [`pass_of`](Self::pass_of) for many, in their order; one that does not verify hides none of the others. Bulk reads,
@@ -221,8 +221,9 @@ impl Line {
         let names: Vec<String> = players.iter().map(|player| self.pass_name(player)).collect();
         let keys: Vec<Key<'_>> = names.iter().map(|name| self.store.keys().pass(name)).collect();
         let rows = self.store.rows_each(&keys).await?;
-        let read =
-            |(player, row): (&Player, Result<Row>)| PassRow::from_row(&self.trust, &self.options.name, player, &row?);
+        let read = |(player, row): (&Player, Result<Row>)| {
+            PassRow::from_row(&self.verifier, &self.options.name, player, &row?)
+        };
         Ok(players.iter().zip(rows).map(read).collect())
     }
 

@@ -3,7 +3,7 @@ use serde::Serialize;
 use crate::envelope::{AuditReason, Kind, OpenFailure, SCHEMA_VERSION_TEXT, parse_netstrings, push_netstring};
 use crate::error::Result;
 use crate::ids::{LineName, NodeId, OperationId, Player, SessionId};
-use crate::store::{Row, Trust};
+use crate::store::{Row, Verifier};
 
 /// What sealed passes are sealed for.
 const PURPOSE: &str = "pass";
@@ -85,8 +85,8 @@ fn id_of(text: &str) -> Option<Option<NodeId>> {
 
 impl LoginPass {
     /// The signature of the row.
-    pub(super) fn sign(&self, trust: &Trust) -> String {
-        self.with_fields(|fields| trust.keyring().sign(Kind::Pass, fields).as_str().to_owned())
+    pub(super) fn sign(&self, verifier: &Verifier) -> String {
+        self.with_fields(|fields| verifier.keyring().sign(Kind::Pass, fields).as_str().to_owned())
     }
 
     fn with_fields<T>(&self, then: impl FnOnce(&[&str]) -> T) -> T {
@@ -104,7 +104,7 @@ impl LoginPass {
 
     /// What the player's client carries: nobody without the secret reads or changes it. Netstrings of `v`, line, player,
     /// server, link, serial, expires_at and op, sealed.
-    pub fn seal(&self, trust: &Trust) -> String {
+    pub fn seal(&self, verifier: &Verifier) -> String {
         let mut plain = Vec::new();
         let (serial, expires_at) = (self.serial.to_string(), self.expires_at_ms.to_string());
         for field in [
@@ -119,15 +119,21 @@ impl LoginPass {
         ] {
             push_netstring(&mut plain, field.as_bytes());
         }
-        trust.keyring().seal(PURPOSE, &plain)
+        verifier.keyring().seal(PURPOSE, &plain)
     }
 
     /// Opens and checks a sealed pass without the store: that `me` is its backend or link, that it is `player`'s, and
     /// that at `now_ms` (store ms) it has not expired. Whether it was redeemed only the store knows.
     ///
     /// Errors with [`PassRefusal`]; what does not open is audited.
-    pub fn verify(trust: &Trust, sealed: &str, me: &NodeId, player: &Player, now_ms: u64) -> Result<Self, PassRefusal> {
-        let pass = Self::open(trust, sealed)?;
+    pub fn verify(
+        verifier: &Verifier,
+        sealed: &str,
+        me: &NodeId,
+        player: &Player,
+        now_ms: u64,
+    ) -> Result<Self, PassRefusal> {
+        let pass = Self::open(verifier, sealed)?;
         if pass.player != *player {
             return Err(PassRefusal::WrongPlayer);
         }
@@ -140,14 +146,14 @@ impl LoginPass {
         Ok(pass)
     }
 
-    fn open(trust: &Trust, sealed: &str) -> Result<Self, PassRefusal> {
-        let plain = trust.keyring().open(PURPOSE, sealed).map_err(|failure| {
+    fn open(verifier: &Verifier, sealed: &str) -> Result<Self, PassRefusal> {
+        let plain = verifier.keyring().open(PURPOSE, sealed).map_err(|failure| {
             let (reason, refusal) = match failure {
                 OpenFailure::UnknownKey => (AuditReason::UnknownKey, PassRefusal::UnknownKey),
                 OpenFailure::Malformed => (AuditReason::Malformed, PassRefusal::Invalid),
                 OpenFailure::NotOpened => (AuditReason::BadSignature, PassRefusal::Invalid),
             };
-            trust.audit().drop(reason, "pass", "a sealed pass");
+            verifier.audit().drop(reason, "pass", "a sealed pass");
             refusal
         })?;
         Self::from_plain(&plain).ok_or(PassRefusal::Invalid)
@@ -192,7 +198,7 @@ pub struct PassRow {
 impl PassRow {
     /// A row of the store, verified, and compared with the line and player whose key it was read from. `None` where there
     /// is no pass.
-    pub fn from_row(trust: &Trust, line: &LineName, player: &Player, row: &Row) -> Result<Option<Self>> {
+    pub fn from_row(verifier: &Verifier, line: &LineName, player: &Player, row: &Row) -> Result<Option<Self>> {
         if row.get("serial").is_none() {
             return Ok(None);
         }
@@ -207,13 +213,13 @@ impl PassRow {
             row.text("v"),
         ];
         if row.text("v") != SCHEMA_VERSION_TEXT && !row.text("v").is_empty() {
-            return Err(trust.refuse(AuditReason::SchemaVersion, &key, &key));
+            return Err(verifier.refuse(AuditReason::SchemaVersion, &key, &key));
         }
         // Line and player are those of the key, so a row under another key does not verify.
-        trust
+        verifier
             .keyring()
             .verify(Kind::Pass, &fields, row.text("sig"))
-            .map_err(|failure| trust.refuse(AuditReason::from(failure), &key, &key))?;
+            .map_err(|failure| verifier.refuse(AuditReason::from(failure), &key, &key))?;
         let read = || {
             Some(Self {
                 pass: LoginPass {
@@ -232,6 +238,6 @@ impl PassRow {
                 session: row.get("session").and_then(|text| SessionId::new(text).ok()),
             })
         };
-        read().map(Some).ok_or_else(|| trust.refuse(AuditReason::Malformed, &key, &key))
+        read().map(Some).ok_or_else(|| verifier.refuse(AuditReason::Malformed, &key, &key))
     }
 }

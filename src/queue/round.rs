@@ -174,7 +174,7 @@ impl Admitter {
             let Ok(player) = Player::new(player) else { break };
             let (verdict, ticket) = match text.as_str() {
                 "" => ("forged", None),
-                text => match Ticket::read(&line.trust, name, &player, text) {
+                text => match Ticket::read(&line.verifier, name, &player, text) {
                     TicketText::Good(ticket) => ("ok", Some(ticket)),
                     TicketText::Forged => ("forged", None),
                     TicketText::Strange => ("strange", None),
@@ -263,7 +263,7 @@ impl Admitter {
         for (head, (pass, [server, link])) in heads.iter().zip(passes) {
             let holder = head.holder.as_ref().and_then(|holder| holders.get(holder)).copied().unwrap_or(0);
             let link = if *link == 0 { 0 } else { servers.len() + link };
-            let sig = if head.verdict == "ok" { pass.sign(&line.trust) } else { String::new() };
+            let sig = if head.verdict == "ok" { pass.sign(&line.verifier) } else { String::new() };
             call = call
                 .arg(head.lane)
                 .arg(head.player.as_str())

@@ -1,7 +1,7 @@
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, LineName, NodeId, Player, Region, RequestId, SessionId};
-use crate::store::Trust;
+use crate::store::Verifier;
 
 /// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.
 pub const ATTRIBUTES_MAX_BYTES: usize = 64;
@@ -135,8 +135,8 @@ impl Ticket {
     }
 
     /// Signs it.
-    pub fn sign(&mut self, trust: &Trust) {
-        self.sig = self.with_fields(|fields| trust.keyring().sign(Kind::Ticket, fields).as_str().to_owned());
+    pub fn sign(&mut self, verifier: &Verifier) {
+        self.sig = self.with_fields(|fields| verifier.keyring().sign(Kind::Ticket, fields).as_str().to_owned());
     }
 
     /// The text in the store.
@@ -155,8 +155,8 @@ impl Ticket {
     }
 
     /// Reads and verifies a text of `tickets:<line>`. What does not verify is audited.
-    pub fn read(trust: &Trust, line: &LineName, player: &Player, text: &str) -> TicketText {
-        match Self::verified(trust, line, player, text) {
+    pub fn read(verifier: &Verifier, line: &LineName, player: &Player, text: &str) -> TicketText {
+        match Self::verified(verifier, line, player, text) {
             Ok(ticket) => TicketText::Good(ticket),
             Err(Error::SchemaVersion { .. }) => TicketText::Strange,
             Err(_) => TicketText::Forged,
@@ -165,29 +165,29 @@ impl Ticket {
 
     /// [`read`](Self::read) with the reason. Errors with [`Error::SchemaVersion`] for a version that this build does not
     /// know, with [`Error::Untrusted`] for whatever no member wrote; both are audited.
-    pub fn verified(trust: &Trust, line: &LineName, player: &Player, text: &str) -> Result<Self> {
+    pub fn verified(verifier: &Verifier, line: &LineName, player: &Player, text: &str) -> Result<Self> {
         let key = || format!("ticket of {player} in {line}");
         let fields: Vec<&str> = text.splitn(9, ' ').collect();
         if let Some(version) = fields.get(6).filter(|version| **version != SCHEMA_VERSION_TEXT)
             && version.bytes().all(|byte| byte.is_ascii_digit())
             && !version.is_empty()
         {
-            trust.audit().drop(AuditReason::SchemaVersion, line.as_str(), &key());
+            verifier.audit().drop(AuditReason::SchemaVersion, line.as_str(), &key());
             let version = version.chars().take(VERSION_SHOWN).collect();
             return Err(Error::SchemaVersion { what: key(), version, known: SCHEMA_VERSION });
         }
-        let refuse = |reason: AuditReason| trust.refuse(reason, line.as_str(), &key());
+        let refuse = |reason: AuditReason| verifier.refuse(reason, line.as_str(), &key());
         let ticket = Self::from_fields(line, player, &fields).ok_or_else(|| refuse(AuditReason::Malformed))?;
         ticket
-            .with_fields(|fields| trust.keyring().verify(Kind::Ticket, fields, &ticket.sig))
+            .with_fields(|fields| verifier.keyring().verify(Kind::Ticket, fields, &ticket.sig))
             .map_err(|failure| refuse(AuditReason::from(failure)))?;
         Ok(ticket)
     }
 
     /// True where another secret than the signing one made the signature: it has to be signed again before that secret is
     /// dropped.
-    pub fn is_of_old_secret(&self, trust: &Trust) -> bool {
-        !self.sig.starts_with(trust.keyring().kid().as_str())
+    pub fn is_of_old_secret(&self, verifier: &Verifier) -> bool {
+        !self.sig.starts_with(verifier.keyring().kid().as_str())
     }
 
     fn from_fields(line: &LineName, player: &Player, fields: &[&str]) -> Option<Self> {
@@ -221,12 +221,12 @@ mod tests {
     use crate::envelope::{Keyring, Secret};
     use crate::ids::Zone;
 
-    fn trust() -> Trust {
+    fn verifier() -> Verifier {
         let secret = Secret::from_base64("T", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").expect("valid");
-        Trust::new(Keyring::new(Zone::new("eu").expect("valid"), secret, Vec::new()))
+        Verifier::new(Keyring::new(Zone::new("eu").expect("valid"), secret, Vec::new()))
     }
 
-    fn ticket(trust: &Trust) -> Ticket {
+    fn ticket(verifier: &Verifier) -> Ticket {
         let mut ticket = Ticket {
             line: LineName::new("login").expect("valid"),
             player: Player::new("alice").expect("valid"),
@@ -238,41 +238,41 @@ mod tests {
             attributes: Attributes::new("vip, from lobby 2").expect("short"),
             sig: String::new(),
         };
-        ticket.sign(trust);
+        ticket.sign(verifier);
         ticket
     }
 
     // a valid ticket copied under another player or line would let somebody pass for its owner.
     #[test]
     fn r_22_a_ticket_is_read_back_and_only_under_its_own_line_and_player() {
-        let trust = trust();
-        let good = ticket(&trust);
+        let verifier = verifier();
+        let good = ticket(&verifier);
         let (line, text) = (good.line.clone(), good.text());
-        assert_eq!(Ticket::read(&trust, &line, &good.player, &text), TicketText::Good(good.clone()));
-        assert_eq!(Ticket::read(&trust, &line, &Player::new("bob").expect("valid"), &text), TicketText::Forged);
+        assert_eq!(Ticket::read(&verifier, &line, &good.player, &text), TicketText::Good(good.clone()));
+        assert_eq!(Ticket::read(&verifier, &line, &Player::new("bob").expect("valid"), &text), TicketText::Forged);
         let other = LineName::new("vip").expect("valid");
-        assert_eq!(Ticket::read(&trust, &other, &good.player, &text), TicketText::Forged);
+        assert_eq!(Ticket::read(&verifier, &other, &good.player, &text), TicketText::Forged);
         assert_eq!(Ticket::holder_of(&text), Some(good.holder.clone()));
         for from_to in [(" 3 p1 ", " 2 p1 "), ("p1", "p2"), (" 1 5", " 1 6"), ("vip", "VIP")] {
             let forged = text.replacen(from_to.0, from_to.1, 1);
             assert_ne!(forged, text);
-            assert_eq!(Ticket::read(&trust, &line, &good.player, &forged), TicketText::Forged, "{forged}");
+            assert_eq!(Ticket::read(&verifier, &line, &good.player, &forged), TicketText::Forged, "{forged}");
         }
         for garbage in ["", "x", &text[..20], "1 2 3 4 5 6 7x 8 9"] {
-            assert_eq!(Ticket::read(&trust, &line, &good.player, garbage), TicketText::Forged, "{garbage}");
+            assert_eq!(Ticket::read(&verifier, &line, &good.player, garbage), TicketText::Forged, "{garbage}");
         }
         // The place itself is the script's and is not signed.
         let moved = text.replacen("1796000000001", "1796000000009", 1);
-        assert!(matches!(Ticket::read(&trust, &line, &good.player, &moved), TicketText::Good(_)));
+        assert!(matches!(Ticket::read(&verifier, &line, &good.player, &moved), TicketText::Good(_)));
     }
 
     // a build that puts out what it does not understand empties the line of its successor.
     #[test]
     fn r_22_a_ticket_of_another_version_is_strange_and_not_forged() {
-        let trust = trust();
-        let good = ticket(&trust);
+        let verifier = verifier();
+        let good = ticket(&verifier);
         let text = good.text().replacen(" 1 5ebd00f2", " 2 5ebd00f2", 1);
-        assert_eq!(Ticket::read(&trust, &good.line, &good.player, &text), TicketText::Strange);
+        assert_eq!(Ticket::read(&verifier, &good.line, &good.player, &text), TicketText::Strange);
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Line {
     pub async fn wishes_of(&self, players: &[Player]) -> Result<Vec<Wish>> {
         let mut wishes = Vec::with_capacity(players.len());
         for (player, text) in players.iter().zip(self.ticket_texts(players).await?) {
-            let read = |text: &String| Ticket::read(&self.trust, &self.options.name, player, text);
+            let read = |text: &String| Ticket::read(&self.verifier, &self.options.name, player, text);
             let ticket = match text.as_ref().map(read) {
                 Some(TicketText::Good(ticket)) => Some(ticket),
                 // Without a text nobody is to be accused: mostly it was served between the two reads.
@@ -123,7 +123,7 @@ impl Line {
         let mut other: Option<NodeId> = None;
         let signed = |expires_at_ms: u64| {
             Token::signed(
-                &self.trust,
+                &self.verifier,
                 id.clone(),
                 &wish.player,
                 server,

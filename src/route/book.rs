@@ -2,7 +2,7 @@ use crate::envelope::{AuditReason, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, ObjectKey, OperationId};
 use crate::node::Lease;
-use crate::store::{Answer, Invocation, Store, Trust, scripts};
+use crate::store::{Answer, Invocation, Store, Verifier, scripts};
 
 use super::record::{Cas, Held, Owner, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route};
 
@@ -66,15 +66,15 @@ pub enum TransferOutcome {
 #[derive(Debug, Clone)]
 pub struct RouteBook {
     store: Store,
-    trust: Trust,
+    verifier: Verifier,
     lease: Lease,
     times: RouteTimes,
 }
 
 impl RouteBook {
     /// The routes behind `store`, for the node that `lease` is of.
-    pub fn new(store: Store, trust: Trust, lease: Lease, times: RouteTimes) -> Self {
-        Self { store, trust, lease, times }
+    pub fn new(store: Store, verifier: Verifier, lease: Lease, times: RouteTimes) -> Self {
+        Self { store, verifier, lease, times }
     }
 
     /// The times.
@@ -88,8 +88,8 @@ impl RouteBook {
     }
 
     /// The fleet's keys and the audit.
-    pub fn trust(&self) -> &Trust {
-        &self.trust
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
     }
 
     /// The lease that it writes under.
@@ -105,13 +105,13 @@ impl RouteBook {
     /// The record of an object, verified. One read, no script.
     pub async fn read(&self, key: &ObjectKey) -> Result<Option<Route>> {
         let row = self.store.row(self.store.keys().route(key)).await?;
-        Route::from_row(&self.trust, key, &row)
+        Route::from_row(&self.verifier, key, &row)
     }
 
     /// The bytes of an object, verified. One read, no script.
     pub async fn load(&self, key: &ObjectKey) -> Result<Option<StoredObject>> {
         let row = self.store.row(self.store.keys().object(key)).await?;
-        StoredObject::from_row(&self.trust, key, &row)
+        StoredObject::from_row(&self.verifier, key, &row)
     }
 
     /// The version that a write after `known` proposes.
@@ -129,7 +129,7 @@ impl RouteBook {
         let mut other = known.and_then(|route| route.owner.as_ref()).map(|owner| owner.node.clone());
         let mut version = self.next_version(known.map_or(RouteVersion::NONE, |route| route.version));
         for _ in 0..REASKS {
-            let held = Held::new(&self.trust, key, me.clone(), version);
+            let held = Held::new(&self.verifier, key, me.clone(), version);
             let call = self.acquire_call(&held, other.as_ref(), fenced);
             let answer = self.store.run(&call).await?;
             count("acquire", &answer);
@@ -142,7 +142,7 @@ impl RouteBook {
                     // Another wrote that record, by a transfer or before a restart, and the script verifies nothing.
                     let route = self.read(key).await?;
                     if route.as_ref().is_some_and(|it| it.is_of(&me.node, me.epoch) && it.version == standing) {
-                        return Ok(AcquireOutcome::Acquired(Held::new(&self.trust, key, me, standing)));
+                        return Ok(AcquireOutcome::Acquired(Held::new(&self.verifier, key, me, standing)));
                     }
                     version = self.next_version(route.map_or(RouteVersion::NONE, |route| route.version));
                 }
@@ -189,7 +189,7 @@ impl RouteBook {
         self.lease.require()?;
         let keys = self.store.keys();
         let written = read.next();
-        let sig = sign_object(&self.trust, &held.key, written, held.version, data);
+        let sig = sign_object(&self.verifier, &held.key, written, held.version, data);
         let call = Invocation::new(
             &scripts::ROUTE_SAVE,
             &[keys.route(&held.key), keys.object(&held.key), keys.node(&held.owner.node)],
@@ -238,7 +238,7 @@ impl RouteBook {
         let mut version = self.next_version(held.version);
         for _ in 0..REASKS {
             let keys = self.store.keys();
-            let sig = sign_route(&self.trust, &held.key, Some(target), version);
+            let sig = sign_route(&self.verifier, &held.key, Some(target), version);
             let call = Invocation::new(
                 &scripts::ROUTE_TRANSFER,
                 &[
@@ -317,7 +317,7 @@ impl RouteBook {
 
     pub(crate) fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
         let keys = self.store.keys();
-        let sig = sign_route(&self.trust, &held.key, None, version);
+        let sig = sign_route(&self.verifier, &held.key, None, version);
         let key_list = [keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)];
         Invocation::new(&scripts::ROUTE_RELEASE, &key_list)
             .arg(held.key.as_str())
@@ -334,7 +334,7 @@ impl RouteBook {
 
     fn forged(&self, key: &ObjectKey) -> Error {
         let place = format!("route:{key}");
-        self.trust.refuse(AuditReason::Malformed, &place, &place)
+        self.verifier.refuse(AuditReason::Malformed, &place, &place)
     }
 
     fn refused(&self, answer: &Answer, me: &Owner) -> Error {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, ObjectKey};
-use crate::store::{Row, Trust};
+use crate::store::{Row, Verifier};
 
 /// Which of two records of one object is newer. It follows the store's clock in ms and grows with every change of owner.
 /// It says nothing about the object's bytes: those have a [`Cas`], and the two cannot be compared.
@@ -95,15 +95,15 @@ pub struct Route {
 
 impl Route {
     /// A record of the store, verified, and compared with the key that it was read from. `None` where there is none.
-    pub fn from_row(trust: &Trust, key: &ObjectKey, row: &Row) -> Result<Option<Self>> {
+    pub fn from_row(verifier: &Verifier, key: &ObjectKey, row: &Row) -> Result<Option<Self>> {
         if row.is_empty() {
             return Ok(None);
         }
         let place = format!("route:{key}");
         // Kind and object stand in the key and not in the row: a row copied to another key does not verify there.
         let fields = [key.kind(), key.object(), row.text("owner"), row.text("owner_epoch"), row.text("version")];
-        verify(trust, Kind::Route, &fields, row, &place)?;
-        let malformed = || trust.refuse(AuditReason::Malformed, &place, &place);
+        verify(verifier, Kind::Route, &fields, row, &place)?;
+        let malformed = || verifier.refuse(AuditReason::Malformed, &place, &place);
         let owner = match row.text("owner") {
             "" => None,
             node => Some(Owner {
@@ -142,20 +142,20 @@ pub struct Held {
 
 impl Held {
     /// The record of `owner` in `version`, signed.
-    pub(crate) fn new(trust: &Trust, key: &ObjectKey, owner: Owner, version: RouteVersion) -> Self {
-        let sig = sign_route(trust, key, Some(&owner), version);
+    pub(crate) fn new(verifier: &Verifier, key: &ObjectKey, owner: Owner, version: RouteVersion) -> Self {
+        let sig = sign_route(verifier, key, Some(&owner), version);
         Self { key: key.clone(), owner, version, sig }
     }
 }
 
 /// The signature of a record.
-pub(super) fn sign_route(trust: &Trust, key: &ObjectKey, owner: Option<&Owner>, version: RouteVersion) -> String {
+pub(super) fn sign_route(verifier: &Verifier, key: &ObjectKey, owner: Option<&Owner>, version: RouteVersion) -> String {
     let (node, epoch) = match owner {
         Some(owner) => (owner.node.as_str(), owner.epoch.to_string()),
         None => ("", "0".to_owned()),
     };
     let fields = [key.kind(), key.object(), node, &epoch, &version.to_string(), SCHEMA_VERSION_TEXT];
-    trust.keyring().sign(Kind::Route, &fields).into()
+    verifier.keyring().sign(Kind::Route, &fields).into()
 }
 
 /// An object's bytes in the built-in store, verified.
@@ -171,14 +171,14 @@ pub struct StoredObject {
 
 impl StoredObject {
     /// A row of the store, verified, and compared with the key that it was read from. `None` where there is none.
-    pub fn from_row(trust: &Trust, key: &ObjectKey, row: &Row) -> Result<Option<Self>> {
+    pub fn from_row(verifier: &Verifier, key: &ObjectKey, row: &Row) -> Result<Option<Self>> {
         if row.is_empty() {
             return Ok(None);
         }
         let place = format!("object:{key}");
         let fields = [key.kind(), key.object(), row.text("cas"), row.text("route_version"), row.text("data")];
-        verify(trust, Kind::Object, &fields, row, &place)?;
-        let number = |name| row.number(name).ok_or_else(|| trust.refuse(AuditReason::Malformed, &place, &place));
+        verify(verifier, Kind::Object, &fields, row, &place)?;
+        let number = |name| row.number(name).ok_or_else(|| verifier.refuse(AuditReason::Malformed, &place, &place));
         Ok(Some(Self {
             cas: Cas(number("cas")?),
             route_version: RouteVersion(number("route_version")?),
@@ -188,19 +188,19 @@ impl StoredObject {
 }
 
 /// The signature of an object's bytes.
-pub(super) fn sign_object(trust: &Trust, key: &ObjectKey, cas: Cas, version: RouteVersion, data: &str) -> String {
+pub(super) fn sign_object(verifier: &Verifier, key: &ObjectKey, cas: Cas, version: RouteVersion, data: &str) -> String {
     let fields = [key.kind(), key.object(), &cas.to_string(), &version.to_string(), data, SCHEMA_VERSION_TEXT];
-    trust.keyring().sign(Kind::Object, &fields).into()
+    verifier.keyring().sign(Kind::Object, &fields).into()
 }
 
 /// Checks `fields` and the schema version of the row; what does not verify is audited.
-fn verify(trust: &Trust, kind: Kind, fields: &[&str; 5], row: &Row, place: &str) -> Result<()> {
+fn verify(verifier: &Verifier, kind: Kind, fields: &[&str; 5], row: &Row, place: &str) -> Result<()> {
     let [a, b, c, d, e] = *fields;
-    trust.check_version(row, place)?;
-    trust
+    verifier.check_version(row, place)?;
+    verifier
         .keyring()
         .verify(kind, &[a, b, c, d, e, SCHEMA_VERSION_TEXT], row.text("sig"))
-        .map_err(|failure| trust.refuse(AuditReason::from(failure), place, place))
+        .map_err(|failure| verifier.refuse(AuditReason::from(failure), place, place))
 }
 
 /// The route of a message: the object, and the version that its sender knows ([`RouteVersion::NONE`] for none).
@@ -231,19 +231,19 @@ mod tests {
     use crate::envelope::{Keyring, Secret};
     use crate::ids::Zone;
 
-    fn trust() -> Trust {
+    fn verifier() -> Verifier {
         let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         let secret = Secret::from_base64("MAITRED_SECRET", secret).expect("a secret");
-        Trust::new(Keyring::new(Zone::new("eu").expect("a zone"), secret, Vec::new()))
+        Verifier::new(Keyring::new(Zone::new("eu").expect("a zone"), secret, Vec::new()))
     }
 
     fn key(text: &str) -> ObjectKey {
         ObjectKey::read(text).expect("a key")
     }
 
-    fn row(trust: &Trust, key: &ObjectKey, node: &str, epoch: &str) -> Row {
+    fn row(verifier: &Verifier, key: &ObjectKey, node: &str, epoch: &str) -> Row {
         let owner = NodeId::new(node).ok().map(|node| Owner { node, epoch: Epoch(epoch.parse().expect("a number")) });
-        let sig = sign_route(trust, key, owner.as_ref(), RouteVersion(7));
+        let sig = sign_route(verifier, key, owner.as_ref(), RouteVersion(7));
         let fields = [("owner", node), ("owner_epoch", epoch), ("version", "7"), ("saved_at", "5"), ("state", "OWNED")];
         fields.into_iter().chain([("v", "1"), ("sig", sig.as_str())]).collect()
     }
@@ -251,35 +251,35 @@ mod tests {
     // with the store's password alone nobody can send an object's messages to another node.
     #[test]
     fn r_5_a_record_is_believed_only_as_it_was_signed_and_under_its_own_key() {
-        let trust = trust();
+        let verifier = verifier();
         let (one, two) = (key("island:a"), key("island:b"));
-        let good = row(&trust, &one, "b1", "3");
-        let route = Route::from_row(&trust, &one, &good).expect("verified").expect("there");
+        let good = row(&verifier, &one, "b1", "3");
+        let route = Route::from_row(&verifier, &one, &good).expect("verified").expect("there");
         assert!(route.is_of(&NodeId::new("b1").expect("an id"), Epoch(3)) && route.version == RouteVersion(7));
-        assert!(Route::from_row(&trust, &two, &good).is_err(), "copied to another key");
+        assert!(Route::from_row(&verifier, &two, &good).is_err(), "copied to another key");
         for (field, value) in [("owner", "b2"), ("owner_epoch", "4"), ("version", "8"), ("sig", ""), ("v", "2")] {
             let changed: Row =
                 good.fields().map(|(name, old)| (name, if name == field { value } else { old })).collect();
-            assert!(Route::from_row(&trust, &one, &changed).is_err(), "{field}");
+            assert!(Route::from_row(&verifier, &one, &changed).is_err(), "{field}");
         }
-        let free = Route::from_row(&trust, &one, &row(&trust, &one, "", "0")).expect("verified").expect("there");
+        let free = Route::from_row(&verifier, &one, &row(&verifier, &one, "", "0")).expect("verified").expect("there");
         assert_eq!((free.owner, free.state), (None, RouteState::Free));
-        assert_eq!(Route::from_row(&trust, &one, &Row::default()).expect("no record"), None);
+        assert_eq!(Route::from_row(&verifier, &one, &Row::default()).expect("no record"), None);
     }
 
     #[test]
     fn r_17_the_bytes_of_an_object_are_believed_only_as_they_were_signed() {
-        let trust = trust();
+        let verifier = verifier();
         let one = key("island:a");
-        let sig = sign_object(&trust, &one, Cas(2), RouteVersion(7), "{}");
+        let sig = sign_object(&verifier, &one, Cas(2), RouteVersion(7), "{}");
         let good: Row =
             [("cas", "2"), ("route_version", "7"), ("data", "{}"), ("v", "1"), ("sig", &sig)].into_iter().collect();
-        assert_eq!(StoredObject::from_row(&trust, &one, &good).expect("verified").expect("there").cas, Cas(2));
-        assert!(StoredObject::from_row(&trust, &key("island:b"), &good).is_err());
+        assert_eq!(StoredObject::from_row(&verifier, &one, &good).expect("verified").expect("there").cas, Cas(2));
+        assert!(StoredObject::from_row(&verifier, &key("island:b"), &good).is_err());
         for (field, value) in [("cas", "1"), ("route_version", "8"), ("data", "[]"), ("sig", "x")] {
             let changed: Row =
                 good.fields().map(|(name, old)| (name, if name == field { value } else { old })).collect();
-            assert!(StoredObject::from_row(&trust, &one, &changed).is_err(), "{field}");
+            assert!(StoredObject::from_row(&verifier, &one, &changed).is_err(), "{field}");
         }
     }
 

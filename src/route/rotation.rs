@@ -27,7 +27,7 @@ const OWN_MAX: usize = 20_000;
 /// Runs until the node stops. Each node signs what it owns. All the rest, which nobody owns or whose owner is gone, no index
 /// names: one node of the fleet walks over the keys for it.
 pub(super) async fn run(hub: Arc<Hub>) {
-    if hub.book.trust().keyring().accepted_kids().len() < 2 {
+    if hub.book.verifier().keyring().accepted_kids().len() < 2 {
         return;
     }
     let stop = hub.stop.clone();

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::ids::ObjectKey;
-use crate::store::{Invocation, Key, Row, Store, Trust, scripts};
+use crate::store::{Invocation, Key, Row, Store, Verifier, scripts};
 
 use super::book::RouteBook;
 use super::record::{Route, StoredObject, sign_object, sign_route};
@@ -38,16 +38,16 @@ impl Signed {
     }
 
     /// The call that signs a row again which was read and verified; `None` where it is gone.
-    fn call(&self, store: &Store, trust: &Trust, row: &Row) -> Result<Option<Invocation>> {
+    fn call(&self, store: &Store, verifier: &Verifier, row: &Row) -> Result<Option<Invocation>> {
         let (field, number, sig) = match self {
             Self::Route(object) => {
-                let Some(route) = Route::from_row(trust, object, row)? else { return Ok(None) };
-                let sig = sign_route(trust, object, route.owner.as_ref(), route.version);
+                let Some(route) = Route::from_row(verifier, object, row)? else { return Ok(None) };
+                let sig = sign_route(verifier, object, route.owner.as_ref(), route.version);
                 ("version", route.version.0, sig)
             }
             Self::Object(object) => {
-                let Some(stored) = StoredObject::from_row(trust, object, row)? else { return Ok(None) };
-                let sig = sign_object(trust, object, stored.cas, stored.route_version, &stored.data);
+                let Some(stored) = StoredObject::from_row(verifier, object, row)? else { return Ok(None) };
+                let sig = sign_object(verifier, object, stored.cas, stored.route_version, &stored.data);
                 ("cas", stored.cas.0, sig)
             }
         };
@@ -57,10 +57,14 @@ impl Signed {
 }
 
 /// Those of `all` that were signed with another secret than the present one.
-async fn of_another_secret<'a>(store: &Store, trust: &Trust, all: &'a [Signed]) -> Result<Vec<(&'a Signed, String)>> {
+async fn of_another_secret<'a>(
+    store: &Store,
+    verifier: &Verifier,
+    all: &'a [Signed],
+) -> Result<Vec<(&'a Signed, String)>> {
     let keys: Vec<Key<'_>> = all.iter().map(|signed| signed.key(store)).collect();
     let rows = store.fields(&keys, &["sig"]).await?;
-    let present = trust.keyring().kid().as_str();
+    let present = verifier.keyring().kid().as_str();
     let kid = |row: &Row| row.text("sig").split('.').next().unwrap_or("").to_owned();
     let old = all.iter().zip(&rows).map(|(signed, row)| (signed, kid(row)));
     Ok(old.filter(|(_, kid)| !kid.is_empty() && kid != present).collect())
@@ -69,9 +73,9 @@ async fn of_another_secret<'a>(store: &Store, trust: &Trust, all: &'a [Signed]) 
 /// Signs those of `all` again that were signed with an old secret which is accepted still, each by compare-and-set, so that
 /// what is written meanwhile stands. Answers how many. Any number may do it at once. Runs `route/sign`.
 pub(super) async fn sign_again(book: &RouteBook, all: &[Signed]) -> Result<u64> {
-    let (store, trust) = (book.store(), book.trust());
-    let accepted = trust.keyring().accepted_kids();
-    let old: Vec<&Signed> = of_another_secret(store, trust, all)
+    let (store, verifier) = (book.store(), book.verifier());
+    let accepted = verifier.keyring().accepted_kids();
+    let old: Vec<&Signed> = of_another_secret(store, verifier, all)
         .await?
         .into_iter()
         .filter(|(_, kid)| accepted.iter().any(|accepted| accepted.as_str() == kid))
@@ -82,7 +86,7 @@ pub(super) async fn sign_again(book: &RouteBook, all: &[Signed]) -> Result<u64> 
         let keys: Vec<Key<'_>> = batch.iter().map(|signed| signed.key(store)).collect();
         let rows = store.rows_each(&keys).await?;
         // A row that does not verify was audited, and stays as it is.
-        let calls = batch.iter().zip(rows).filter_map(|(signed, row)| signed.call(store, trust, &row.ok()?).ok()?);
+        let calls = batch.iter().zip(rows).filter_map(|(signed, row)| signed.call(store, verifier, &row.ok()?).ok()?);
         let calls: Vec<Invocation> = calls.collect();
         for answer in store.run_many(&calls).await? {
             signed += u64::from(answer?.word() == "SIGNED");
@@ -108,15 +112,15 @@ pub struct SignedBefore {
 
 /// Counts the routes and objects that were signed with another secret than the present one: what has to be signed again
 /// before the old secret is dropped. Walks over the keys of the whole store (`SCAN`), at most `steps` times about 1,000.
-pub async fn signed_before(store: &Store, trust: &Trust, steps: usize) -> Result<SignedBefore> {
-    let (mut found, accepted) = (SignedBefore::default(), trust.keyring().accepted_kids());
+pub async fn signed_before(store: &Store, verifier: &Verifier, steps: usize) -> Result<SignedBefore> {
+    let (mut found, accepted) = (SignedBefore::default(), verifier.keyring().accepted_kids());
     let mut cursor = 0;
     for _ in 0..steps {
         let names;
         (cursor, names) = store.names_from("", cursor).await?;
         let all: Vec<Signed> = names.iter().filter_map(|name| Signed::read(name)).collect();
         found.looked_at = found.looked_at.saturating_add(u64::try_from(all.len()).unwrap_or(u64::MAX));
-        for (_, kid) in of_another_secret(store, trust, &all).await? {
+        for (_, kid) in of_another_secret(store, verifier, &all).await? {
             found.old = found.old.saturating_add(1);
             found.strange =
                 found.strange.saturating_add(u64::from(!accepted.iter().any(|known| known.as_str() == kid)));

@@ -132,7 +132,7 @@ async fn sweep_batch(book: &RouteBook, owner: &NodeId, batch: &[String], dry_run
     for ((member, object), row) in batch.iter().zip(&objects).zip(&rows) {
         let read = row.number("version").unwrap_or(0);
         let version = RouteVersion(store.clock().past_ms().max(read.saturating_add(1)));
-        let sig = object.as_ref().map_or_else(String::new, |object| sign_route(book.trust(), object, None, version));
+        let sig = object.as_ref().map_or_else(String::new, |object| sign_route(book.verifier(), object, None, version));
         call = call.arg(member.as_str()).arg(read).arg(version.0).arg(&sig);
     }
     store.run(&call).await

@@ -22,8 +22,8 @@ mod measure;
 mod read;
 pub mod scripts;
 mod shared;
-mod trust;
 mod url;
+mod verifier;
 mod walk;
 
 pub use call::{Answer, Invocation};
@@ -35,6 +35,6 @@ pub use keys::{Key, Keys};
 pub(crate) use measure::BareCall;
 pub use read::Row;
 pub use scripts::Script;
-pub use trust::Trust;
 pub use url::StoreUrl;
+pub use verifier::Verifier;
 pub use walk::ScoreCursor;

@@ -8,7 +8,7 @@ use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::node::{Arrivals, Control, KILL, kill_name};
-use crate::store::{Answer, Invocation, Key, Store, Trust, scripts};
+use crate::store::{Answer, Invocation, Key, Store, Verifier, scripts};
 
 use super::outcome::{ClaimOutcome, ConsumeOutcome, IssueOutcome};
 use super::record::{Claim, Token, TokenRow};
@@ -73,7 +73,7 @@ pub struct Claimant {
 #[derive(Debug, Clone)]
 pub struct Book {
     pub(super) store: Store,
-    trust: Trust,
+    verifier: Verifier,
     control: Control,
     pub(super) options: BookOptions,
     counting: Option<(Arrivals, u64)>,
@@ -81,8 +81,8 @@ pub struct Book {
 
 impl Book {
     /// The book behind `store`.
-    pub fn new(store: Store, trust: Trust, control: Control, options: BookOptions) -> Self {
-        Self { store, trust, control, options, counting: None }
+    pub fn new(store: Store, verifier: Verifier, control: Control, options: BookOptions) -> Self {
+        Self { store, verifier, control, options, counting: None }
     }
 
     /// Holds the place of a consumed token for `arrive_ms`, or until the heartbeat that names the arrival.
@@ -143,7 +143,7 @@ impl Book {
                 expires_at_ms: order.issued_at_ms.saturating_add(self.options.ttl_ms),
                 sig: String::new(),
             };
-            token.sign(&self.trust);
+            token.sign(&self.verifier);
             let answer = self.store.run(&self.issue_call(&token, order.deadline_ms, &others)).await?;
             count("issue", answer.word());
             match answer.word() {
@@ -226,7 +226,7 @@ impl Book {
     pub async fn claim(&self, token: &Token, claimant: &Claimant, op: &OperationId) -> Result<ClaimOutcome> {
         let epoch = claimant.epoch.to_string();
         let fields = [token.id.as_str(), token.player.as_str(), claimant.id.as_str(), &epoch, op.as_str()];
-        let sig = self.trust.keyring().sign(Kind::Claim, &fields);
+        let sig = self.verifier.keyring().sign(Kind::Claim, &fields);
         for _ in 0..REASKS {
             let keys = self.store.keys();
             let kills =
@@ -308,7 +308,7 @@ impl Book {
                 ConsumeOutcome::Consumed
             }
             "REPLAY" => {
-                self.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), id.as_str());
+                self.verifier.audit().drop(AuditReason::TokenReplay, player.as_str(), id.as_str());
                 ConsumeOutcome::Replay
             }
             "NOT_CLAIMED" => ConsumeOutcome::NotClaimed,
@@ -326,7 +326,7 @@ impl Book {
     /// The player's token, verified; also an ended one while it is readable. One read, no script.
     pub async fn find(&self, player: &Player) -> Result<Option<TokenRow>> {
         let row = self.store.row(self.store.keys().token(player)).await?;
-        TokenRow::from_row(&self.trust, player, &row)
+        TokenRow::from_row(&self.verifier, player, &row)
     }
 
     /// The servers that have tokens someone must look at.
@@ -350,7 +350,7 @@ impl Book {
         let tokens = players
             .iter()
             .zip(rows)
-            .filter_map(|(player, row)| TokenRow::from_row(&self.trust, player, &row.ok()?).ok().flatten());
+            .filter_map(|(player, row)| TokenRow::from_row(&self.verifier, player, &row.ok()?).ok().flatten());
         Ok(tokens.filter(|row| row.token.server == *server).collect())
     }
 
@@ -366,13 +366,13 @@ impl Book {
 
     pub(super) fn forged(&self, player: &Player) -> Error {
         let key = format!("token:{player}");
-        self.trust.refuse(AuditReason::Malformed, &key, &key)
+        self.verifier.refuse(AuditReason::Malformed, &key, &key)
     }
 
     /// The answers that several scripts share: Ok where the call can be repeated.
     async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
         match answer.word() {
-            "CONTROL" => self.control.refresh(&self.store, &self.trust).await,
+            "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
             "KILLED" => {
                 let entry = answer.text(0)?;
                 let scope = entry.strip_prefix("kill:").unwrap_or("fleet").to_owned();

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
-use crate::store::{Row, Trust};
+use crate::store::{Row, Verifier};
 
 use super::book::Claimant;
 
@@ -101,7 +101,7 @@ impl Token {
 
     /// A token of `server` for an attempt of a request, with the times of its issue and its end, signed.
     pub(crate) fn signed(
-        trust: &Trust,
+        verifier: &Verifier,
         id: TokenId,
         player: &Player,
         server: &Claimant,
@@ -121,19 +121,20 @@ impl Token {
             expires_at_ms,
             sig: String::new(),
         };
-        token.sign(trust);
+        token.sign(verifier);
         token
     }
 
     /// Signs it anew, after its times were set.
-    pub(super) fn sign(&mut self, trust: &Trust) {
-        self.sig = self.with_fields(|fields| trust.keyring().sign(Kind::Token, fields).as_str().to_owned());
+    pub(super) fn sign(&mut self, verifier: &Verifier) {
+        self.sig = self.with_fields(|fields| verifier.keyring().sign(Kind::Token, fields).as_str().to_owned());
     }
 
     /// Checks the signature of a token that came in a message. What does not verify is audited under `source`.
-    pub fn verify(&self, trust: &Trust, source: &str) -> Result<()> {
-        self.with_fields(|fields| trust.keyring().verify(Kind::Token, fields, &self.sig))
-            .map_err(|failure| trust.refuse(AuditReason::from(failure), source, &format!("token of {}", self.player)))
+    pub fn verify(&self, verifier: &Verifier, source: &str) -> Result<()> {
+        self.with_fields(|fields| verifier.keyring().verify(Kind::Token, fields, &self.sig)).map_err(|failure| {
+            verifier.refuse(AuditReason::from(failure), source, &format!("token of {}", self.player))
+        })
     }
 }
 
@@ -172,23 +173,23 @@ pub struct TokenRow {
 impl TokenRow {
     /// A row of the store, verified, and compared with the player whose key it was read from. `None` for a row that is
     /// no token (only a cancel mark, or gone).
-    pub fn from_row(trust: &Trust, player: &Player, row: &Row) -> Result<Option<Self>> {
+    pub fn from_row(verifier: &Verifier, player: &Player, row: &Row) -> Result<Option<Self>> {
         if row.get("id").is_none() {
             return Ok(None);
         }
         let key = format!("token:{player}");
-        let fields = trust.row(Kind::Token, row, &key)?;
-        let malformed = || trust.refuse(AuditReason::Malformed, &key, &key);
+        let fields = verifier.row(Kind::Token, row, &key)?;
+        let malformed = || verifier.refuse(AuditReason::Malformed, &key, &key);
         let token = Self::token(&fields, row.text("sig")).ok_or_else(malformed)?;
         if token.player != *player {
-            return Err(trust.refuse(AuditReason::WrongKey, &key, &key));
+            return Err(verifier.refuse(AuditReason::WrongKey, &key, &key));
         }
         let state = TokenState::read(row.text("state")).ok_or_else(malformed)?;
-        let claim = Self::claim(trust, &token, row, "", &key)?;
+        let claim = Self::claim(verifier, &token, row, "", &key)?;
         if state == TokenState::Claimed && claim.is_none() {
-            return Err(trust.refuse(AuditReason::MissingSignature, &key, &key));
+            return Err(verifier.refuse(AuditReason::MissingSignature, &key, &key));
         }
-        let last_claim = Self::claim(trust, &token, row, "last_", &key)?;
+        let last_claim = Self::claim(verifier, &token, row, "last_", &key)?;
         Ok(Some(Self {
             token,
             state,
@@ -222,15 +223,15 @@ impl TokenRow {
         })
     }
 
-    fn claim(trust: &Trust, token: &Token, row: &Row, prefix: &str, key: &str) -> Result<Option<Claim>> {
+    fn claim(verifier: &Verifier, token: &Token, row: &Row, prefix: &str, key: &str) -> Result<Option<Claim>> {
         let field = |name: &str| row.get(&format!("{prefix}{name}"));
         let Some(claimant) = field("claimant") else { return Ok(None) };
         let (epoch, op) = (field("claimant_epoch").unwrap_or(""), field("claim_op").unwrap_or(""));
         let sig = field("claim_sig").unwrap_or("");
-        trust
+        verifier
             .keyring()
             .verify(Kind::Claim, &[token.id.as_str(), token.player.as_str(), claimant, epoch, op], sig)
-            .map_err(|failure| trust.refuse(AuditReason::from(failure), key, key))?;
+            .map_err(|failure| verifier.refuse(AuditReason::from(failure), key, key))?;
         let claim = || {
             Some(Claim {
                 claimant: NodeId::new(claimant).ok()?,
@@ -239,7 +240,7 @@ impl TokenRow {
                 claim_op: OperationId::new(op).ok()?,
             })
         };
-        claim().map(Some).ok_or_else(|| trust.refuse(AuditReason::Malformed, key, key))
+        claim().map(Some).ok_or_else(|| verifier.refuse(AuditReason::Malformed, key, key))
     }
 
     /// True while it can still be claimed or consumed at `now_ms` on the store's clock.

@@ -113,15 +113,15 @@ impl Crew {
 }
 
 impl Fleet {
-    async fn operator(&self) -> (maitred::store::Store, maitred::store::Trust) {
+    async fn operator(&self) -> (maitred::store::Store, maitred::store::Verifier) {
         use maitred::envelope::{Keyring, Secret};
         use maitred::ids::Zone;
-        use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+        use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
         let zone = Zone::new("eu").expect("a zone");
         let url = StoreUrl::parse(&self.store.url()).expect("a URL");
         let secret = Secret::from_base64("TEST", SECRET).expect("a secret");
         let store = Store::open(zone.clone(), StoreOptions::new(url)).await.expect("the store");
-        (store, Trust::new(Keyring::new(zone, secret, Vec::new())))
+        (store, Verifier::new(Keyring::new(zone, secret, Vec::new())))
     }
 }
 

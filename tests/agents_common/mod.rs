@@ -15,7 +15,7 @@ use maitred::agent::{
 use maitred::envelope::{Keyring, Secret};
 use maitred::ids::{NodeId, Player, Region, RequestId, Role, Zone};
 use maitred::node::{LoadSample, NodeState};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust, scripts};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier, scripts};
 use redis::aio::MultiplexedConnection;
 use shelf::Shelf;
 
@@ -202,15 +202,15 @@ pub async fn keys(conn: &mut MultiplexedConnection) -> Vec<String> {
 }
 
 /// What an operator's tool works with.
-pub async fn operator(store: &TestStore) -> (Store, Trust) {
+pub async fn operator(store: &TestStore) -> (Store, Verifier) {
     operator_at(&store.url()).await
 }
 
-pub async fn operator_at(url: &str) -> (Store, Trust) {
+pub async fn operator_at(url: &str) -> (Store, Verifier) {
     let mut options = StoreOptions::new(StoreUrl::parse(url).expect("a URL"));
     // A busy machine is no reason to lose an order.
     (options.command_timeout, options.operation_timeout) = (Duration::from_secs(5), Duration::from_secs(20));
-    (Store::open(zone(), options).await.expect("the store"), Trust::new(keyring()))
+    (Store::open(zone(), options).await.expect("the store"), Verifier::new(keyring()))
 }
 
 /// Rows read through the wire so far.

@@ -117,7 +117,7 @@ async fn r_32_kill_and_drain_show_and_forged_entries_are_counted() {
     scene.join(NodeRecord { accepting: false, ..backend("b2") }).await;
     scene.join(proxy("p1")).await;
     let put = async |name: &str| {
-        scene.control.put(&scene.store, &scene.trust, name, "on", "alice").await.expect("the entry is written");
+        scene.control.put(&scene.store, &scene.verifier, name, "on", "alice").await.expect("the entry is written");
     };
     put(&kill_name(&b1)).await;
     put(&drain_name(&b2)).await;

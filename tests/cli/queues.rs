@@ -38,7 +38,7 @@ fn login() -> LineOptions {
 }
 
 fn line(scene: &Scene, options: LineOptions) -> Line {
-    Line::new(scene.store.clone(), scene.trust.clone(), scene.control.clone(), options).expect("usable")
+    Line::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), options).expect("usable")
 }
 
 async fn enters(line: &Line, at: &Claimant, who: &str, lane: u16) -> SessionId {

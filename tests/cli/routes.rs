@@ -11,7 +11,7 @@ fn object(text: &str) -> ObjectKey {
 
 async fn takes(scene: &Scene, member: &Membership, text: &str) -> (RouteBook, Held) {
     let lease = member.lease().clone();
-    let book = RouteBook::new(scene.store.clone(), scene.trust.clone(), lease, RouteTimes::default());
+    let book = RouteBook::new(scene.store.clone(), scene.verifier.clone(), lease, RouteTimes::default());
     match book.acquire(&object(text), None, true).await.expect("an answer") {
         AcquireOutcome::Acquired(held) => (book, held),
         other => panic!("{other:?}"),

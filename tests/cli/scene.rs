@@ -8,7 +8,7 @@ use std::time::Duration;
 use maitred::envelope::{Keyring, Secret};
 use maitred::ids::{Epoch, Incarnation, NodeId, OperationId, Player, Region, RequestId, Role, TokenId, Zone};
 use maitred::node::{Control, Identity, Lease, Load, Membership, NodeRecord, NodeState};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 use maitred::token::{Book, BookOptions, ClaimOutcome, Claimant, IssueOrder, IssueOutcome, Token};
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
@@ -102,7 +102,7 @@ pub fn run(mut command: Command) -> Ran {
 pub struct Scene {
     pub server: TestStore,
     pub store: Store,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub control: Control,
     pub book: Book,
     config: PathBuf,
@@ -134,10 +134,10 @@ impl Scene {
         };
         let store = Store::open(zone.clone(), options).await.expect("the store answers");
         let secret = Secret::from_base64("MAITRED_SECRET", SECRET).expect("valid");
-        let trust = Trust::new(Keyring::new(zone, secret, Vec::new()));
+        let verifier = Verifier::new(Keyring::new(zone, secret, Vec::new()));
         let control = Control::default();
-        let book = Book::new(store.clone(), trust.clone(), control.clone(), times);
-        Self { server, store, trust, control, book, config: file, _dir: dir }
+        let book = Book::new(store.clone(), verifier.clone(), control.clone(), times);
+        Self { server, store, verifier, control, book, config: file, _dir: dir }
     }
 
     /// The network.yml that the binary is given.
@@ -192,7 +192,7 @@ impl Scene {
         let identity = Identity { id: record.id.clone(), role: record.role.clone(), addr: record.addr.clone() };
         let lease = Lease::new(record.id.clone(), LEASE_MS);
         let id = record.id.clone();
-        let mut membership = Membership::new(self.store.clone(), self.trust.clone(), identity, lease);
+        let mut membership = Membership::new(self.store.clone(), self.verifier.clone(), identity, lease);
         let epoch = membership.join(record).await.expect("it joins");
         (membership, Claimant { id, epoch })
     }
@@ -204,7 +204,7 @@ impl Scene {
 
     /// Later tokens have these times.
     pub fn use_times(&mut self, times: BookOptions) {
-        self.book = Book::new(self.store.clone(), self.trust.clone(), self.control.clone(), times);
+        self.book = Book::new(self.store.clone(), self.verifier.clone(), self.control.clone(), times);
     }
 
     /// A PENDING token of `player` on `server`.

@@ -135,5 +135,5 @@ async fn tok_8_tokens_of_the_processs_own_former_epoch_are_refused_as_such() {
     let mut conn = store.conn().await;
     assert_eq!(state(&mut conn, "alice").await, "CLAIMED", "the token itself lives until its expiry");
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "old_epoch");
-    assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0);
+    assert_eq!(b1.agent().verifier().audit().count(AuditReason::TokenReplay), 0);
 }

@@ -151,7 +151,7 @@ async fn nod_5_leaving_says_so_first_gives_everything_back_and_takes_row_and_ros
         transfer(&p1, name).await;
     }
     lands(&b1, "carol").await;
-    let (_, trust) = operator(&store).await;
+    let (_, verifier) = operator(&store).await;
     let mut listener = redis::Client::open(store.url()).unwrap().get_async_pubsub().await.unwrap();
     listener.subscribe(key("events:node")).await.unwrap();
 
@@ -177,7 +177,7 @@ async fn nod_5_leaving_says_so_first_gives_everything_back_and_takes_row_and_ros
         if event.starts_with(b"left b1 ") {
             break;
         }
-        if let Ok(record) = NodeRecord::from_wire(&trust, &event)
+        if let Ok(record) = NodeRecord::from_wire(&verifier, &event)
             && record.id.as_str() == "b1"
         {
             last = Some(record);
@@ -241,7 +241,7 @@ async fn r_11_who_comes_while_a_shutdown_gives_their_place_back_is_no_replay() {
     assert_eq!(shelf.out(), 0, "the places are home whatever the store says");
     let told = word(&b1, "alice").await.expect("an answer");
     assert_eq!((state(&mut conn, "alice").await.as_str(), told), ("CLAIMED", "old_epoch"));
-    assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
+    assert_eq!(b1.agent().verifier().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
 }
 
 // the backend does not know that its token stands, but another proxy does, and sends the player.

@@ -45,9 +45,9 @@ async fn pol_4_the_kill_switch_refuses_requests_and_lets_those_under_way_land() 
     assert_eq!(under_way.server.as_str(), "b1");
     let given_up = transfer(&p1, "bob").await;
 
-    let (tool, trust) = operator(&store).await;
+    let (tool, verifier) = operator(&store).await;
     let control = Control::default();
-    control.put(&tool, &trust, KILL, "on", "test").await.expect("a switch");
+    control.put(&tool, &verifier, KILL, "on", "test").await.expect("a switch");
     eventually("the proxy heard it", LIMIT, async || p1.agent().control().is_on(KILL)).await;
     let refusal = refused(&p1, Request::new(player("carol"))).await;
     assert_eq!((refusal.reason, refusal.reason.message_key()), (Reason::KillSwitch, "killSwitch"));
@@ -55,8 +55,8 @@ async fn pol_4_the_kill_switch_refuses_requests_and_lets_those_under_way_land() 
     p1.failed(&given_up, "not_moved").await.expect("a release goes on");
     first.all_home().await;
 
-    control.put(&tool, &trust, KILL, "off", "test").await.expect("a switch");
-    control.put(&tool, &trust, &kill_name(&id("b1")), "on", "test").await.expect("a switch");
+    control.put(&tool, &verifier, KILL, "off", "test").await.expect("a switch");
+    control.put(&tool, &verifier, &kill_name(&id("b1")), "on", "test").await.expect("a switch");
     eventually("the proxy heard it", LIMIT, async || {
         let control = p1.agent().control();
         !control.is_on(KILL) && control.is_killed(&id("b1"))

@@ -79,7 +79,7 @@ async fn dsp_3_a_used_token_whose_row_claims_to_be_live_again_is_a_replay_and_au
     transfer(&p1, "alice").await;
     lands(&b1, "alice").await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none", "the row says that it is used");
-    let audit = b1.agent().trust().audit();
+    let audit = b1.agent().verifier().audit();
     assert_eq!(audit.count(AuditReason::TokenReplay), 0);
 
     let mut conn = store.conn().await;
@@ -111,7 +111,7 @@ async fn tok_8_tokens_of_a_backend_that_started_again_are_refused_and_its_new_in
         assert_eq!(word(&b1, name).await.expect("an answer"), "old_epoch");
     }
     assert_eq!((new.out(), new.used(), b1.promised()), (0, 0, 0));
-    assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
+    assert_eq!(b1.agent().verifier().audit().count(AuditReason::TokenReplay), 0, "nobody replayed anything");
     // The list of old tokens is by player: the joins of everybody else cost no read.
     eventually("the list is there", LIMIT, async || {
         let before = wire.count("HGETALL");
@@ -161,7 +161,7 @@ async fn dsp_3_a_join_whose_answer_was_lost_on_the_wire_lands_once() {
         assert!(wire.count(&consume()) >= before + 2, "it was asked again");
         assert_eq!(word(&b1, name).await.expect("an answer"), "none", "once");
     }
-    assert_eq!(b1.agent().trust().audit().count(AuditReason::TokenReplay), 0);
+    assert_eq!(b1.agent().verifier().audit().count(AuditReason::TokenReplay), 0);
     shelf.all_home().await;
     assert_eq!(shelf.used(), 2);
 }
@@ -280,9 +280,9 @@ async fn r_25_lines_that_are_pushed_hold_the_places_of_arrivals_from_then_on() {
     transfer(&p1, "alice").await;
     lands(&b1, "alice").await;
     assert!(held(&mut conn).await.is_empty(), "without lines nobody reads it");
-    let (by, trust) = operator(&store).await;
+    let (by, verifier) = operator(&store).await;
     let push = r#"{"lines":{"login":{}}}"#;
-    Control::default().put(&by, &trust, CONFIG, push, "ops").await.expect("the store answers");
+    Control::default().put(&by, &verifier, CONFIG, push, "ops").await.expect("the store answers");
     eventually("the push is in force", LIMIT, async || b1.agent().config_version().borrow().is_some()).await;
     transfer(&p1, "bob").await;
     lands(&b1, "bob").await;

@@ -38,9 +38,9 @@ async fn nod_13_a_proxy_with_an_old_view_is_refused_and_a_place_that_was_promise
     pending(&p1, "b1", "bob").await;
     let mut events = b1.events();
 
-    let (operator_store, trust) = operator(&store).await;
+    let (operator_store, verifier) = operator(&store).await;
     let drain = drain_name(&id("b1"));
-    let entry = Control::default().put(&operator_store, &trust, &drain, "on", "olga").await.expect("written");
+    let entry = Control::default().put(&operator_store, &verifier, &drain, "on", "olga").await.expect("written");
     let mut told = Vec::new();
     while !matches!(told.last(), Some(BackendEvent::Draining { .. })) {
         told.push(tokio::time::timeout(LIMIT, events.recv()).await.expect("told in time").expect("an event"));
@@ -91,7 +91,7 @@ async fn nod_13_a_proxy_with_an_old_view_is_refused_and_a_place_that_was_promise
         refused(&p3, Request::new(player("dora")).on_server(id("b1"))).await.reason == Reason::Draining
     })
     .await;
-    Control::default().put(&operator_store, &trust, &drain, "off", "olga").await.expect("written");
+    Control::default().put(&operator_store, &verifier, &drain, "off", "olga").await.expect("written");
     let undrained = async {
         loop {
             if events.recv().await == Ok(BackendEvent::Undrained) {

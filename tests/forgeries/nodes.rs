@@ -46,18 +46,19 @@ async fn env_5_forged_rows_bring_nobody_into_view() {
         ("x7", signed(&keyring(), Kind::Node, with(&evil("x7"), &[("epoch", "soon")])), AuditReason::Malformed),
     ];
     for (name, row, reason) in table {
-        let before = Counts::of(fleet.p1.agent().trust());
+        let before = Counts::of(fleet.p1.agent().verifier());
         fleet.write(&format!("node:{name}"), &row).await;
         fleet.put_on_roster(name).await;
-        dropped(fleet.p1.agent().trust(), &before, reason, &format!("node:{name}")).await;
+        dropped(fleet.p1.agent().verifier(), &before, reason, &format!("node:{name}")).await;
         assert!(fleet.p1.agent().directory().look(&id(name)).is_none(), "{name} is believed");
         fleet.works().await;
         fleet.take_away(name).await;
         // A look that was under way may still count.
-        let mut last = Counts::of(fleet.p1.agent().trust());
+        let mut last = Counts::of(fleet.p1.agent().verifier());
         eventually("nothing more is dropped", LIMIT, async || {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            std::mem::replace(&mut last, Counts::of(fleet.p1.agent().trust())) == Counts::of(fleet.p1.agent().trust())
+            std::mem::replace(&mut last, Counts::of(fleet.p1.agent().verifier()))
+                == Counts::of(fleet.p1.agent().verifier())
         })
         .await;
     }
@@ -72,14 +73,14 @@ async fn env_5_forged_rows_bring_nobody_into_view() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn env_5_a_live_row_with_one_changed_field_moves_nobody() {
     let mut fleet = Fleet::new().await;
-    let before = Counts::of(fleet.p1.agent().trust());
+    let before = Counts::of(fleet.p1.agent().verifier());
     eventually("the changed row is looked at", LIMIT, async || {
         let _: u64 = fleet.ask(&["HSET", &key("node:b1"), "addr", "evil.example:1"]).await;
         fleet.put_on_roster("b1").await;
-        fleet.p1.agent().trust().audit().count(AuditReason::BadSignature) > 0
+        fleet.p1.agent().verifier().audit().count(AuditReason::BadSignature) > 0
     })
     .await;
-    dropped(fleet.p1.agent().trust(), &before, AuditReason::BadSignature, "node:b1").await;
+    dropped(fleet.p1.agent().verifier(), &before, AuditReason::BadSignature, "node:b1").await;
     fleet.works().await;
     let _: u64 = fleet.ask(&["DEL", &key("node:b1")]).await;
     eventually("the member writes its row again", LIMIT, async || {
@@ -105,9 +106,9 @@ async fn env_5_forged_heartbeats_change_nothing() {
         (keyring().to_wire(Kind::Node, &later), AuditReason::SchemaVersion),
     ];
     for (bytes, reason) in table {
-        let before = Counts::of(fleet.p1.agent().trust());
+        let before = Counts::of(fleet.p1.agent().verifier());
         fleet.publish("events:node", &bytes).await;
-        dropped(fleet.p1.agent().trust(), &before, reason, "events:node").await;
+        dropped(fleet.p1.agent().verifier(), &before, reason, "events:node").await;
         fleet.works().await;
     }
 }
@@ -140,15 +141,15 @@ async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
     .await;
 
     let newest = || view.look(&id("b2")).map_or(0, |b2| b2.record.sent_at_ms);
-    let (before, known) = (Counts::of(fleet.p1.agent().trust()), newest());
+    let (before, known) = (Counts::of(fleet.p1.agent().verifier()), newest());
     eventually("the old row is looked at", LIMIT, async || {
         fleet.write("node:b2", &old_row).await;
         fleet.put_on_roster("b2").await;
         fleet.publish("events:node", &old_event).await;
-        fleet.p1.agent().trust().audit().count(AuditReason::Stale) > 0
+        fleet.p1.agent().verifier().audit().count(AuditReason::Stale) > 0
     })
     .await;
-    dropped(fleet.p1.agent().trust(), &before, AuditReason::Stale, "node:b2").await;
+    dropped(fleet.p1.agent().verifier(), &before, AuditReason::Stale, "node:b2").await;
     assert!(newest() >= known, "the view went back in time");
     // Its lease looks old to the scripts until it beats again; then it is picked as before.
     let mut n = 0;
@@ -161,12 +162,12 @@ async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
     drop(b2);
     eventually("b2 is offline", LIMIT, async || view.look(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline))
         .await;
-    let looks = fleet.p1.agent().trust().audit().count(AuditReason::Stale);
+    let looks = fleet.p1.agent().verifier().audit().count(AuditReason::Stale);
     fleet.write("node:b2", &old_row).await;
     fleet.put_on_roster("b2").await;
     fleet.publish("events:node", &old_event).await;
     eventually("it is looked at again", LIMIT, async || {
-        fleet.p1.agent().trust().audit().count(AuditReason::Stale) > looks
+        fleet.p1.agent().verifier().audit().count(AuditReason::Stale) > looks
     })
     .await;
     assert!(view.look(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline), "the dead came back");

@@ -3,7 +3,7 @@
 use maitred::agent::{Reason, Request};
 use maitred::envelope::{AuditReason, Kind};
 use maitred::node::{Control, ControlEntry, KILL};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 
 use crate::agents_common::{LIMIT, key, keyring, player, refused, zone};
 use crate::support::wait::eventually;
@@ -17,7 +17,7 @@ impl Fleet {
     }
 
     async fn each_drops(&mut self, bytes: &str, reason: AuditReason) {
-        let (p1, b1) = (self.p1.agent().trust().clone(), self.b1.agent().trust().clone());
+        let (p1, b1) = (self.p1.agent().verifier().clone(), self.b1.agent().verifier().clone());
         let before = [Counts::of(&p1), Counts::of(&b1)];
         self.forge_switch(bytes).await;
         dropped(&p1, &before[0], reason, "kill").await;
@@ -54,8 +54,8 @@ async fn r_32_a_forged_kill_switch_neither_stops_nor_starts_the_fleet() {
 
     let options = StoreOptions::new(StoreUrl::parse(&fleet.url).expect("a URL"));
     let store = Store::open(zone(), options).await.expect("the store");
-    let (operator, trust) = (Control::default(), Trust::new(keyring()));
-    operator.put(&store, &trust, KILL, "on", "ops").await.expect("the switch is on");
+    let (operator, verifier) = (Control::default(), Verifier::new(keyring()));
+    operator.put(&store, &verifier, KILL, "on", "ops").await.expect("the switch is on");
     eventually("everybody heard it", LIMIT, async || {
         fleet.p1.agent().control().is_on(KILL) && fleet.b1.agent().control().is_on(KILL)
     })
@@ -71,7 +71,7 @@ async fn r_32_a_forged_kill_switch_neither_stops_nor_starts_the_fleet() {
     let refusal = refused(&fleet.p1, Request::new(player("stopped"))).await;
     assert_eq!(refusal.reason, Reason::KillSwitch, "{refusal:?}");
 
-    operator.put(&store, &trust, KILL, "off", "ops").await.expect("the switch is off");
+    operator.put(&store, &verifier, KILL, "off", "ops").await.expect("the switch is off");
     eventually("everybody heard it", LIMIT, async || {
         !fleet.p1.agent().control().is_on(KILL) && !fleet.b1.agent().control().is_on(KILL)
     })

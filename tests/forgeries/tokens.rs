@@ -13,12 +13,12 @@ async fn env_7_a_consumed_token_turned_to_claimed_by_hand_lands_nobody() {
     fleet.works().await;
     let row = fleet.row("token:works-1").await;
     assert_eq!(row["state"], "CONSUMED");
-    let before = Counts::of(fleet.b1.agent().trust());
+    let before = Counts::of(fleet.b1.agent().verifier());
     for n in 1..=3 {
         let _: u64 = fleet.ask(&["HSET", &key("token:works-1"), "state", "CLAIMED"]).await;
         assert_eq!(word(&fleet.b1, "works-1").await.expect("the store answers"), "replay", "time {n}");
     }
-    dropped(fleet.b1.agent().trust(), &before, AuditReason::TokenReplay, "works-1").await;
+    dropped(fleet.b1.agent().verifier(), &before, AuditReason::TokenReplay, "works-1").await;
     assert_eq!((fleet.shelf.used(), fleet.shelf.out()), (1, 0));
     fleet.works().await;
 }
@@ -43,7 +43,7 @@ async fn env_5_a_forged_token_moves_nobody() {
         ("carol", real.clone(), AuditReason::WrongKey),
     ];
     for (name, row, reason) in table {
-        let before = Counts::of(fleet.p1.agent().trust());
+        let before = Counts::of(fleet.p1.agent().verifier());
         let key_name = format!("token:{name}");
         let _: u64 = fleet.ask(&["DEL", &key(&key_name)]).await;
         fleet.write(&key_name, &row).await;
@@ -51,7 +51,7 @@ async fn env_5_a_forged_token_moves_nobody() {
             Outcome::Refused(refusal) => assert_ne!(refusal.reason, Reason::KillSwitch, "{refusal:?}"),
             other => panic!("{reason:?}: {name} is sent somewhere: {other:?}"),
         }
-        dropped(fleet.p1.agent().trust(), &before, reason, &key_name).await;
+        dropped(fleet.p1.agent().verifier(), &before, reason, &key_name).await;
     }
     fleet.works().await;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::damage::{changes, damaged, damaged_text, noise};
-use crate::{cases, check, keyring, trust};
+use crate::{cases, check, keyring, verifier};
 
 const MESSAGE: [&str; 16] = [
     "p1",
@@ -35,7 +35,7 @@ const WORD_MAX_BYTES: usize = 64;
 // MSG-4, REL-3: a member of the fleet may sign anything.
 #[test]
 fn rel_3_a_message_with_any_fields_is_sound_or_nothing() {
-    let (ring, trust) = (keyring(), trust());
+    let (ring, verifier) = (keyring(), verifier());
     check(cases::MESSAGES, (0..MESSAGE.len(), changes(), 0..18_usize), |(at, changes, count)| {
         let mut values = MESSAGE.map(str::to_owned);
         values[at] = damaged_text(&values[at], &changes);
@@ -45,7 +45,7 @@ fn rel_3_a_message_with_any_fields_is_sound_or_nothing() {
             prop_assert!(Message::from_fields(&texts[..count]).is_none());
         }
         let bytes = ring.to_wire(Kind::Message, &texts);
-        let Ok(wire) = trust.wire(&bytes, bytes.len(), "test") else {
+        let Ok(wire) = verifier.wire(&bytes, bytes.len(), "test") else {
             prop_assert!(at == MESSAGE.len() - 1, "only the version refuses what a member signed");
             return Ok(());
         };
@@ -61,7 +61,7 @@ fn rel_3_a_message_with_any_fields_is_sound_or_nothing() {
             prop_assert!(message.hops > 0 || message.origin == message.from);
             // What was read says the same again.
             let again = message.to_wire(&ring);
-            let again = trust.wire(&again, again.len(), "test").expect("signed here");
+            let again = verifier.wire(&again, again.len(), "test").expect("signed here");
             prop_assert!(Message::from_fields(&again.fields).is_some());
         }
         Ok(())
@@ -90,7 +90,7 @@ fn rel_3_a_reply_with_any_fields_is_sound_or_nothing() {
 // DSP-3, REL-3: the bodies of the service that gives places.
 #[test]
 fn rel_3_a_body_of_any_bytes_is_read_in_bounds_or_refused() {
-    let trust = trust();
+    let verifier = verifier();
     let ask = json!({
         "player": "alice", "request": "r-1", "attempt": 1, "region": "meadow", "deadline_ms": 1_796_000_002_000_u64,
         "earlier": ["b2", "b3"],
@@ -106,7 +106,7 @@ fn rel_3_a_body_of_any_bytes_is_read_in_bounds_or_refused() {
         },
     });
     let good: PlaceAnswer = serde_json::from_str(&answer.to_string()).expect("the answer itself is good");
-    assert!(good.token.verify(&trust, "test").is_ok());
+    assert!(good.token.verify(&verifier, "test").is_ok());
     let good = [ask.to_string(), answer.to_string()];
     let broken = (0..good.len(), changes()).prop_map(|(at, changes)| damaged(good[at].as_bytes(), &changes));
     check(cases::BODIES, prop_oneof![7 => broken, 1 => noise()], |bytes| {
@@ -114,7 +114,7 @@ fn rel_3_a_body_of_any_bytes_is_read_in_bounds_or_refused() {
             prop_assert!(request.player.as_str().len() <= 128 && request.request.as_str().len() <= WORD_MAX_BYTES);
         }
         if let Ok(answer) = serde_json::from_slice::<PlaceAnswer>(&bytes)
-            && answer.token.verify(&trust, "test").is_ok()
+            && answer.token.verify(&verifier, "test").is_ok()
         {
             let token = &answer.token;
             prop_assert_eq!(

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use crate::damage::{changes, damaged, damaged_text, noise};
-use crate::{cases, check, is_told, keyring, trust};
+use crate::{cases, check, is_told, keyring, verifier};
 
 const NODE: [&str; 16] = [
     "b1",
@@ -54,7 +54,7 @@ fn one_field(fields: usize) -> impl Strategy<Value = (usize, bool, Vec<(u8, u16,
 // NOD-6, R-5, REL-3
 #[test]
 fn rel_3_a_node_row_with_any_field_is_read_in_bounds_or_refused() {
-    let (ring, trust, id) = (keyring(), trust(), NodeId::new("b1").expect("an id"));
+    let (ring, verifier, id) = (keyring(), verifier(), NodeId::new("b1").expect("an id"));
     check(cases::NODE_ROWS, one_field(NODE.len() + 1), |(at, before, changes)| {
         let mut values = owned(&NODE);
         if before && at < NODE.len() {
@@ -65,7 +65,7 @@ fn rel_3_a_node_row_with_any_field_is_read_in_bounds_or_refused() {
         if !before {
             row[at].1 = damaged_text(&row[at].1, &changes);
         }
-        match NodeRecord::from_row(&trust, &id, &row.iter().cloned().collect::<Row>()) {
+        match NodeRecord::from_row(&verifier, &id, &row.iter().cloned().collect::<Row>()) {
             Ok(record) => {
                 prop_assert!(before || row == good, "a changed field was believed: {row:?}");
                 prop_assert_eq!(&record.id, &id);
@@ -83,7 +83,7 @@ fn rel_3_a_node_row_with_any_field_is_read_in_bounds_or_refused() {
 // NOD-7, REL-3: heartbeats by a member that signs anything.
 #[test]
 fn rel_3_a_heartbeat_with_any_field_is_read_or_refused() {
-    let (ring, trust) = (keyring(), trust());
+    let (ring, verifier) = (keyring(), verifier());
     check(cases::NODE_WIRES, one_field(NODE.len()), |(at, before, changes)| {
         let mut values = owned(&NODE);
         if before {
@@ -92,7 +92,7 @@ fn rel_3_a_heartbeat_with_any_field_is_read_or_refused() {
         let texts: Vec<&str> = values.iter().map(String::as_str).collect();
         let good = ring.to_wire(Kind::Node, &texts);
         let bytes = if before { good.clone() } else { damaged(&good, &changes) };
-        match NodeRecord::from_wire(&trust, &bytes) {
+        match NodeRecord::from_wire(&verifier, &bytes) {
             Ok(record) => {
                 prop_assert!(bytes == good && bytes.len() <= NODE_WIRE_MAX_BYTES);
                 prop_assert!(record.id.as_str().len() <= NODE_ID_MAX_BYTES);
@@ -106,7 +106,7 @@ fn rel_3_a_heartbeat_with_any_field_is_read_or_refused() {
 // TOK-9, R-5, R-6, REL-3: the unsigned part of a row is anybody's.
 #[test]
 fn rel_3_a_token_row_with_any_field_is_read_in_bounds_or_refused() {
-    let (ring, trust, alice) = (keyring(), trust(), Player::new("alice").expect("a player"));
+    let (ring, verifier, alice) = (keyring(), verifier(), Player::new("alice").expect("a player"));
     let claim_sig = ring.sign(Kind::Claim, &CLAIM).as_str().to_owned();
     let unsigned: Vec<(String, String)> = [
         ("state", "CLAIMED"),
@@ -142,7 +142,7 @@ fn rel_3_a_token_row_with_any_field_is_read_in_bounds_or_refused() {
                 row[at].1 = damaged_text(&row[at].1, &changes);
             }
         }
-        match TokenRow::from_row(&trust, &alice, &row.iter().cloned().collect::<Row>()) {
+        match TokenRow::from_row(&verifier, &alice, &row.iter().cloned().collect::<Row>()) {
             Ok(Some(read)) => {
                 let claims = row[..=TOKEN.len()] == good[..=TOKEN.len()];
                 prop_assert!(before || claims, "a changed field was believed: {row:?}");
@@ -150,7 +150,7 @@ fn rel_3_a_token_row_with_any_field_is_read_in_bounds_or_refused() {
                 for claim in read.claim.iter().chain(&read.last_claim) {
                     prop_assert_eq!((claim.claimant.as_str(), claim.claimant_epoch.0), ("p1", 1_796_000_000_001));
                 }
-                prop_assert!(read.token.verify(&trust, "test").is_ok());
+                prop_assert!(read.token.verify(&verifier, "test").is_ok());
                 let _ = (read.is_live(0), read.is_live(u64::MAX), serde_json::to_string(&read));
             }
             Ok(None) => prop_assert!(gone && at == 0, "a row with an id is a token"),
@@ -163,19 +163,19 @@ fn rel_3_a_token_row_with_any_field_is_read_in_bounds_or_refused() {
 // POL-4, R-32, REL-3
 #[test]
 fn rel_3_a_control_entry_of_any_bytes_is_verified_or_nothing() {
-    let (ring, trust) = (keyring(), trust());
+    let (ring, verifier) = (keyring(), verifier());
     let fields = ["kill", "on", "1796000000001", "ops", "1796000000000", "1"];
     let entry = json!({
         "value": "on", "version": 1_796_000_000_001_u64, "by": "ops", "at": 1_796_000_000_000_u64, "v": 1,
         "sig": ring.sign(Kind::Control, &fields).as_str(),
     })
     .to_string();
-    let read = ControlEntry::from_bytes(&trust, "kill", entry.as_bytes()).expect("the entry itself is good");
-    assert!(ControlEntry::from_bytes(&trust, "kill:b1", entry.as_bytes()).is_none(), "R-5: another name");
+    let read = ControlEntry::from_bytes(&verifier, "kill", entry.as_bytes()).expect("the entry itself is good");
+    assert!(ControlEntry::from_bytes(&verifier, "kill:b1", entry.as_bytes()).is_none(), "R-5: another name");
     let broken = changes().prop_map(|changes| damaged(entry.as_bytes(), &changes));
     check(cases::CONTROL_ENTRIES, prop_oneof![7 => broken, 1 => noise()], |bytes| {
         // Blanks between the parts change nothing of what was signed.
-        if let Some(other) = ControlEntry::from_bytes(&trust, "kill", &bytes) {
+        if let Some(other) = ControlEntry::from_bytes(&verifier, "kill", &bytes) {
             prop_assert_eq!(&other, &read, "a changed entry was believed");
         }
         Ok(())
@@ -201,7 +201,7 @@ fn rel_3_a_hint_of_any_bytes_is_read_in_bounds_or_nothing() {
 // ENV-1, ENV-6: each of these once verified as a row, and no longer when its token was sent on.
 #[test]
 fn env_1_a_signed_row_has_one_form() {
-    let (ring, trust, alice) = (keyring(), trust(), Player::new("alice").expect("a player"));
+    let (ring, verifier, alice) = (keyring(), verifier(), Player::new("alice").expect("a player"));
     for (at, value, reason) in [
         (3, "01796000000000", AuditReason::Malformed),
         (5, "+1", AuditReason::Malformed),
@@ -215,9 +215,9 @@ fn env_1_a_signed_row_has_one_form() {
         values[at] = value.to_owned();
         let mut row = signed(&ring, Kind::Token, &values);
         row.push(("state".to_owned(), "PENDING".to_owned()));
-        let before = trust.audit().count(reason);
-        let refused = TokenRow::from_row(&trust, &alice, &row.into_iter().collect::<Row>());
+        let before = verifier.audit().count(reason);
+        let refused = TokenRow::from_row(&verifier, &alice, &row.into_iter().collect::<Row>());
         assert!(refused.is_err(), "{value:?}: {refused:?}");
-        assert_eq!(trust.audit().count(reason), before + 1, "{value:?}");
+        assert_eq!(verifier.audit().count(reason), before + 1, "{value:?}");
     }
 }

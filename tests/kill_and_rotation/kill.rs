@@ -159,7 +159,7 @@ fn entry(value: &str, version: u64) -> String {
 async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_goes_on_when_it_is_off() {
     let fleet = Fleet::new().await;
     let mut conn = fleet.store.conn().await;
-    let (operator_store, trust) = operator(&fleet.store).await;
+    let (operator_store, verifier) = operator(&fleet.store).await;
     let (epochs, met) = (fleet.epochs(), Arc::new(Met::default()));
     let workers = load(&fleet, &met);
     eventually("players land", LIMIT, async || met.landed.load(Ordering::Relaxed) > 200).await;
@@ -195,7 +195,7 @@ async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_
     assert_eq!(fleet.epochs(), epochs, "everybody stays up");
 
     let landed = met.landed.load(Ordering::Relaxed);
-    Control::default().put(&operator_store, &trust, KILL, "off", "ops").await.expect("the switch is off");
+    Control::default().put(&operator_store, &verifier, KILL, "off", "ops").await.expect("the switch is off");
     eventually("players land again", LIMIT, async || met.landed.load(Ordering::Relaxed) > landed + 100).await;
     for proxy in &fleet.proxies {
         transfer(proxy, &format!("again-{}", proxy.agent().lease().id())).await;
@@ -214,7 +214,13 @@ async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_
         "each lander has one place"
     );
     for agent in fleet.backends.iter().map(|b| b.agent()).chain(fleet.proxies.iter().map(|p| p.agent())) {
-        assert_eq!(agent.trust().audit().total(), 0, "{}: {:?}", agent.lease().id(), agent.trust().audit().counts());
+        assert_eq!(
+            agent.verifier().audit().total(),
+            0,
+            "{}: {:?}",
+            agent.lease().id(),
+            agent.verifier().audit().counts()
+        );
     }
 }
 
@@ -231,7 +237,7 @@ async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() 
     let version = b1.agent().store().clock().now_ms();
     // Written by hand, so that nobody is told; no beat comes by itself.
     tokens(&mut conn, &entry("on", version)).await;
-    b1.agent().control().refresh(b1.agent().store(), b1.agent().trust()).await.expect("read");
+    b1.agent().control().refresh(b1.agent().store(), b1.agent().verifier()).await.expect("read");
     b1.agent().beat_now();
     eventually("the row says so", LIMIT, async || {
         p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill)
@@ -242,7 +248,7 @@ async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() 
     assert_eq!(refusal.reason, Reason::KillSwitch, "{refusal:?}");
 
     tokens(&mut conn, &entry("off", version + 1)).await;
-    p1.agent().control().refresh(p1.agent().store(), p1.agent().trust()).await.expect("read");
+    p1.agent().control().refresh(p1.agent().store(), p1.agent().verifier()).await.expect("read");
     assert!(b1.agent().control().is_on(KILL), "the backend has not heard of the end");
     assert!(p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill), "nor does its row say so");
     assert_eq!(transfer(&p1, "alice").await.server, id("b1"));
@@ -252,10 +258,10 @@ async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_4_a_switch_of_one_node_stops_that_node_only() {
     let fleet = Fleet::new().await;
-    let (store, trust) = operator(&fleet.store).await;
+    let (store, verifier) = operator(&fleet.store).await;
     let control = Control::default();
     let put = async |name: &str, value: &str| {
-        control.put(&store, &trust, name, value, "ops").await.expect("written");
+        control.put(&store, &verifier, name, value, "ops").await.expect("written");
         eventually("everybody heard it", LIMIT, async || {
             fleet.controls().iter().all(|control| control.is_on(name) == (value == "on"))
         })

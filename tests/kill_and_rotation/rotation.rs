@@ -181,10 +181,10 @@ async fn r_29_the_secret_changes_in_three_rolls_and_no_request_is_lost() {
     let mut fleet = Fleet::start(config.path(), Secrets { signs: OLD, also: None }).await;
     let mut conn = fleet.store.conn().await;
     // Entries of the old secret, in force and not.
-    let (store, trust) = operator(&fleet.store).await;
+    let (store, verifier) = operator(&fleet.store).await;
     let control = Control::default();
-    control.put(&store, &trust, KILL, "off", "ops").await.expect("written");
-    control.put(&store, &trust, "kill:b9", "on", "ops").await.expect("written");
+    control.put(&store, &verifier, KILL, "off", "ops").await.expect("written");
+    control.put(&store, &verifier, "kill:b9", "on", "ops").await.expect("written");
 
     let players: Vec<_> = (0..PLAYERS_AT_ONCE)
         .map(|lane| {

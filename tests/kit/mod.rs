@@ -1,6 +1,6 @@
 //! Members of a zone and their view of it, driven by hand: what an agent does, without one.
 //!
-//! - [`open`], [`trust`], [`membership`], [`blank`]: the pieces.
+//! - [`open`], [`verifier`], [`membership`], [`blank`]: the pieces.
 //! - [`Running`]: a process that beats. [`Watcher`]: a process that looks at the others.
 //! - [`raw`]: the node scripts without a membership.
 //! - [`Listener`]: everything that is published on one channel.
@@ -19,7 +19,7 @@ use maitred::node::{
     BeatOutcome, Control, Directory, DirectoryEvent, DirectoryOptions, Identity, Lease, LivenessLimits, LoadSample,
     Membership, NodeRecord, NodeState,
 };
-use maitred::store::{Feed, FeedChannel, FeedItem, Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Feed, FeedChannel, FeedItem, Store, StoreOptions, StoreUrl, Verifier};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -58,13 +58,13 @@ pub fn keyring(fill: u8) -> Keyring {
 }
 
 /// Of the fleet, with counts of its own.
-pub fn trust() -> Trust {
-    Trust::new(keyring(7))
+pub fn verifier() -> Verifier {
+    Verifier::new(keyring(7))
 }
 
 /// Of somebody who has the store's password and not the secret.
-pub fn stranger() -> Trust {
-    Trust::new(keyring(8))
+pub fn stranger() -> Verifier {
+    Verifier::new(keyring(8))
 }
 
 pub async fn open(url: &str) -> Store {
@@ -84,7 +84,7 @@ pub fn membership(store: &Store, id: &str, role_name: &str, lease_ms: u64) -> Me
 
 pub fn membership_at(store: &Store, id: &str, role_name: &str, addr: &str, lease_ms: u64) -> Membership {
     let identity = Identity { id: node(id), role: role(role_name), addr: addr.to_owned() };
-    Membership::new(store.clone(), trust(), identity, Lease::new(node(id), lease_ms))
+    Membership::new(store.clone(), verifier(), identity, Lease::new(node(id), lease_ms))
 }
 
 /// A ready node with nobody on it; join and beat fill in who it is.
@@ -180,7 +180,7 @@ impl Running {
                     if joined {
                         match membership.beat(now, &control).await {
                             Ok(BeatOutcome::Acknowledged { control_changed: true }) => {
-                                let _ = control.refresh(&store, &trust()).await;
+                                let _ = control.refresh(&store, &verifier()).await;
                             }
                             Ok(BeatOutcome::Gone | BeatOutcome::Fenced) => joined = false,
                             _ => {}
@@ -212,7 +212,7 @@ impl Running {
 /// A process that looks at the others, and all that its directory told.
 pub struct Watcher {
     pub view: Directory,
-    pub trust: Trust,
+    pub verifier: Verifier,
     told: Arc<Mutex<Vec<DirectoryEvent>>>,
     stop: CancellationToken,
 }
@@ -231,9 +231,9 @@ impl Watcher {
     pub fn start(store: &Store, limits: LivenessLimits, subscribe: bool, every: Duration) -> Self {
         let (feed, sink, mut items) = Feed::new();
         let stop = CancellationToken::new();
-        let trust = trust();
+        let verifier = verifier();
         let options = DirectoryOptions { limits, roles: None };
-        let view = Directory::new(store.clone(), trust.clone(), options, subscribe.then(|| feed.clone()));
+        let view = Directory::new(store.clone(), verifier.clone(), options, subscribe.then(|| feed.clone()));
         let mut events = view.events();
         let told = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn({
@@ -270,7 +270,7 @@ impl Watcher {
                 }
             }
         });
-        Self { view, trust, told, stop }
+        Self { view, verifier, told, stop }
     }
 
     /// What it told so far, without the updates.
@@ -325,7 +325,7 @@ impl Listener {
 
 /// A view that is read only when the test says so.
 pub fn by_hand(store: &Store, limits: LivenessLimits) -> Directory {
-    Directory::new(store.clone(), trust(), DirectoryOptions { limits, roles: None }, None)
+    Directory::new(store.clone(), verifier(), DirectoryOptions { limits, roles: None }, None)
 }
 
 pub async fn pass(conn: &mut MultiplexedConnection, ms: u64) {

@@ -59,12 +59,12 @@ async fn pol_4_the_kill_switch_stops_the_admission_and_its_end_starts_it_again()
     let server = world.server("b1", 10).await;
     let proxy = world.proxy("p1").await;
     sees_accepting(&proxy, &server, true).await;
-    let (store, trust) = operator(&world.store).await;
+    let (store, verifier) = operator(&world.store).await;
     let control = Control::default();
-    control.put(&store, &trust, KILL, "on", "ops").await.expect("the store");
+    control.put(&store, &verifier, KILL, "on", "ops").await.expect("the store");
     let mut alice = waits(&proxy, "alice").await;
     nobody_gets_in(&world.seen().await, 1).await;
-    control.put(&store, &trust, KILL, "off", "ops").await.expect("the store");
+    control.put(&store, &verifier, KILL, "off", "ops").await.expect("the store");
     admitted(&mut alice).await;
 }
 
@@ -95,9 +95,9 @@ async fn que_4_a_pushed_rate_is_in_force_without_a_restart() {
     for n in 0..200 {
         visits.push(waits(&proxy, &format!("player-{n}")).await);
     }
-    let (store, trust) = operator(&world.store).await;
+    let (store, verifier) = operator(&world.store).await;
     let push = r#"{"lines":{"login":{"fixedPerSecond":1000,"burst":100},"vip":{"maxWaiting":1}}}"#;
-    Control::default().put(&store, &trust, CONFIG, push, "ops").await.expect("the store");
+    Control::default().put(&store, &verifier, CONFIG, push, "ops").await.expect("the store");
     eventually("the push is in force", LIMIT, async || proxy.agent().config_version().borrow().is_some()).await;
     server.accepts(true);
     // At one a second this took more than three minutes.

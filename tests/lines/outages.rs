@@ -230,9 +230,9 @@ async fn que_10_r_23_players_of_a_lane_that_was_taken_away_have_a_place_again_af
     let proxy = world.proxy("p1").await;
     let entry = Entry { lane: 1, ..entry("alice") };
     let Entering::Waiting(mut alice) = proxy.enter(entry).await.expect("the store") else { panic!("she is in") };
-    let (store, trust) = operator(&world.store).await;
+    let (store, verifier) = operator(&world.store).await;
     let push = r#"{"lines":{"login":{"lanes":[1]}}}"#;
-    Control::default().put(&store, &trust, CONFIG, push, "ops").await.expect("the store");
+    Control::default().put(&store, &verifier, CONFIG, push, "ops").await.expect("the store");
     eventually("the push is in force", LIMIT, async || proxy.agent().config_version().borrow().is_some()).await;
     let _: () = redis::cmd("FLUSHALL").query_async(&mut world.conn().await).await.expect("FLUSHALL");
     world.has_waiting(1).await;

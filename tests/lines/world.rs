@@ -85,8 +85,8 @@ impl World {
 
     /// The line as an operator sees it.
     pub async fn seen(&self) -> Line {
-        let (store, trust) = operator(&self.store).await;
-        Line::new(store, trust, Control::default(), self.line.options(&login())).expect("a line")
+        let (store, verifier) = operator(&self.store).await;
+        Line::new(store, verifier, Control::default(), self.line.options(&login())).expect("a line")
     }
 
     pub async fn conn(&self) -> MultiplexedConnection {

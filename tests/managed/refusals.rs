@@ -194,8 +194,8 @@ async fn pol_3_a_kill_switch_is_answered_and_the_agent_stays() {
     let host = Host::new(&text("p1", &store.url(), ""));
     let proxy = host.proxy();
     enabled(&proxy).await;
-    let (tool, trust) = operator(&store).await;
-    Control::default().put(&tool, &trust, KILL, "on", "test").await.expect("an entry");
+    let (tool, verifier) = operator(&store).await;
+    Control::default().put(&tool, &verifier, KILL, "on", "test").await.expect("an entry");
     let agent = proxy.agent().expect("it runs");
     eventually("it heard", LIMIT, async || agent.agent().control().is_on(KILL)).await;
     assert_eq!(refused(&agent, Request::new(player("alice"))).await.reason, Reason::KillSwitch);

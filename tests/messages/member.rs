@@ -15,7 +15,7 @@ use maitred::message::{CallError, Inbox, MessageOptions, Post, Registration, Ser
 use maitred::node::{
     Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, Load, Membership, NodeRecord, NodeState,
 };
-use maitred::store::{Feed, FeedChannel, FeedItem, Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Feed, FeedChannel, FeedItem, Store, StoreOptions, StoreUrl, Verifier};
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinHandle;
@@ -87,7 +87,7 @@ pub fn json(text: &str) -> Box<RawValue> {
 pub struct Member {
     pub id: NodeId,
     pub store: Store,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub lease: Lease,
     pub directory: Directory,
     pub services: Services,
@@ -112,19 +112,19 @@ impl Member {
         store_options.command_timeout = options.command_timeout;
         store_options.operation_timeout = options.operation_timeout;
         let store = Store::open(zone(), store_options).await.expect("a store");
-        let trust = Trust::new(keyring());
+        let verifier = Verifier::new(keyring());
         let lease = Lease::new(id.clone(), options.lease_ms);
         let identity = Identity { id: id.clone(), role: Role::backend(), addr: "127.0.0.1:1".to_owned() };
-        let mut membership = Membership::new(store.clone(), trust.clone(), identity, lease.clone());
+        let mut membership = Membership::new(store.clone(), verifier.clone(), identity, lease.clone());
         if let Some(incarnation) = options.replaces {
             membership = membership.replacing(incarnation);
         }
         let looks = DirectoryOptions { limits: options.limits, roles: None };
-        let directory = Directory::new(store.clone(), trust.clone(), looks, None);
+        let directory = Directory::new(store.clone(), verifier.clone(), looks, None);
         let services = Services::new();
         let post = Post::new(
             store.clone(),
-            trust.clone(),
+            verifier.clone(),
             lease.clone(),
             directory.clone(),
             services.clone(),
@@ -142,7 +142,7 @@ impl Member {
         Self {
             id,
             store,
-            trust,
+            verifier,
             lease,
             directory,
             services,
@@ -211,7 +211,7 @@ impl Member {
     }
 
     pub fn audited(&self, reason: AuditReason) -> u64 {
-        self.trust.audit().count(reason)
+        self.verifier.audit().count(reason)
     }
 
     /// Waits until it sees `other` with its present services.

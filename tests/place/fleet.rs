@@ -51,7 +51,7 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
     let proxy = proxy(routed(&store, "p1", &["b1", "b2"])).await;
     let (b1, b2) = (node(&store, "b1", &first).await, node(&store, "b2", &second).await);
     sees(&proxy, &[&b1, &b2]).await;
-    let (operator, trust) = fleet::operator(&store).await;
+    let (operator, verifier) = fleet::operator(&store).await;
     let control = Control::default();
 
     let reached = placed(&proxy).await;
@@ -68,7 +68,7 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
     assert_eq!(placed(&proxy).await.registration.name.as_str(), "b1");
 
     for (entry, absence) in [(drain_name(&id("b1")), Absence::Draining), (kill_name(&id("b1")), Absence::Killed)] {
-        control.put(&operator, &trust, &entry, "on", "ops").await.expect("written");
+        control.put(&operator, &verifier, &entry, "on", "ops").await.expect("written");
         resolves(&proxy, "b1", Err(absence)).await;
         let other = placed(&proxy).await;
         assert_eq!(other.registration.name.as_str(), "b2");
@@ -77,7 +77,7 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
         let handle = proxy.registry().register(name("b1"), first.text());
         assert_eq!(proxy.registry().resolve(&name("b1")), Err(absence));
         assert!(handle.unregister());
-        control.put(&operator, &trust, &entry, "off", "ops").await.expect("written");
+        control.put(&operator, &verifier, &entry, "off", "ops").await.expect("written");
         resolves(&proxy, "b1", Ok(Origin::Discovered)).await;
     }
 
@@ -94,7 +94,7 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
     assert!(again.generation > epoch.0 && again.generation == b1.agent().lease().epoch().0);
 
     // POL-3: with the fleet's switch on nobody is placed, and the text says so.
-    control.put(&operator, &trust, KILL, "on", "ops").await.expect("written");
+    control.put(&operator, &verifier, KILL, "on", "ops").await.expect("written");
     eventually("the switch is on", PATIENT, async || proxy.agent().control().is_on(KILL)).await;
     let refused = try_place(&proxy).await.expect_err("the switch is on");
     assert_eq!(refused.why, Why::KillSwitch);
@@ -194,8 +194,8 @@ async fn plc_6_a_transfer_is_connected_to_its_own_backend() {
     sees(&proxy, &[&b1, &b2]).await;
     pending(&proxy, "b1", "alice").await;
     let Outcome::Transfer(transfer) = proxy.take(&player("alice")).await else { panic!("no token") };
-    let (operator, trust) = fleet::operator(&store).await;
-    Control::default().put(&operator, &trust, &drain_name(&id("b1")), "on", "ops").await.expect("written");
+    let (operator, verifier) = fleet::operator(&store).await;
+    Control::default().put(&operator, &verifier, &drain_name(&id("b1")), "on", "ops").await.expect("written");
     resolves(&proxy, "b1", Err(Absence::Draining)).await;
     let gone = CancellationToken::new();
     let reached = proxy.connect(&transfer, &gone).await.expect("connected");

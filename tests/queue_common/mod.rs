@@ -9,7 +9,7 @@ use maitred::node::{
     Arrivals, Control, Identity, Lease, Liveness, Membership, NodeRecord, NodeState, NodeView, Snapshot,
 };
 use maitred::queue::{Admission, Admitter, Attributes, Entered, GateOptions, Line, LineOptions, Round, Waiting};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 use maitred::token::Claimant;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
@@ -33,7 +33,7 @@ pub fn other_secret(byte: u8) -> Secret {
 pub struct Hall {
     pub url: String,
     pub zone: Zone,
-    pub trust: Trust,
+    pub verifier: Verifier,
     /// A look at the store past the library.
     pub raw: MultiplexedConnection,
 }
@@ -45,8 +45,8 @@ impl Hall {
 
     pub async fn in_zone(server: &TestStore, zone: &str) -> Self {
         let zone = Zone::new(zone).unwrap();
-        let trust = Trust::new(Keyring::new(zone.clone(), secret(), Vec::new()));
-        Self { url: server.url(), zone, trust, raw: server.conn().await }
+        let verifier = Verifier::new(Keyring::new(zone.clone(), secret(), Vec::new()));
+        Self { url: server.url(), zone, verifier, raw: server.conn().await }
     }
 
     /// A handle with connections of its own.
@@ -92,11 +92,11 @@ impl Hall {
         let arrivals = Arrivals::default();
         let lease = Lease::new(identity.id.clone(), lease_ms);
         let membership =
-            Membership::new(store.clone(), self.trust.clone(), identity.clone(), lease).counting(arrivals.clone());
+            Membership::new(store.clone(), self.verifier.clone(), identity.clone(), lease).counting(arrivals.clone());
         let record = NodeRecord { state: NodeState::Ready, accepting: true, soft_cap, ..NodeRecord::blank(&identity) };
         let who = Claimant { id: identity.id, epoch: Epoch::NONE };
-        let (trust, control) = (self.trust.clone(), Control::default());
-        let mut member = Member { who, store, trust, control, arrivals, membership, record };
+        let (verifier, control) = (self.verifier.clone(), Control::default());
+        let mut member = Member { who, store, verifier, control, arrivals, membership, record };
         member.join().await;
         member
     }
@@ -106,7 +106,7 @@ impl Hall {
 pub struct Member {
     pub who: Claimant,
     pub store: Store,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub control: Control,
     pub arrivals: Arrivals,
     membership: Membership,
@@ -129,7 +129,7 @@ impl Member {
     }
 
     pub fn line(&self, options: &LineOptions) -> Line {
-        let line = Line::new(self.store.clone(), self.trust.clone(), self.control.clone(), options.clone()).unwrap();
+        let line = Line::new(self.store.clone(), self.verifier.clone(), self.control.clone(), options.clone()).unwrap();
         line.counting(self.arrivals.clone())
     }
 

@@ -68,9 +68,9 @@ async fn que_5_with_every_backend_out_nobody_is_admitted_and_the_line_stays() {
     b1.record.players = 5;
     nobody(&mut admitter, &p1, &b1, "full").await;
     b1.record.players = 0;
-    p1.control.put(&p1.store, &p1.trust, &drain_name(&b1.who.id), "on", "test").await.unwrap();
+    p1.control.put(&p1.store, &p1.verifier, &drain_name(&b1.who.id), "on", "test").await.unwrap();
     nobody(&mut admitter, &p1, &b1, "draining").await;
-    p1.control.put(&p1.store, &p1.trust, &drain_name(&b1.who.id), "off", "test").await.unwrap();
+    p1.control.put(&p1.store, &p1.verifier, &drain_name(&b1.who.id), "off", "test").await.unwrap();
 
     // What the directory does not know yet the script sees.
     b1.record.accepting = false;
@@ -96,7 +96,7 @@ async fn que_5_with_every_backend_out_nobody_is_admitted_and_the_line_stays() {
 
     // POL-4
     let operator = hall.member("op", Role::new("service").unwrap(), 0).await;
-    operator.control.put(&operator.store, &operator.trust, KILL, "on", "test").await.unwrap();
+    operator.control.put(&operator.store, &operator.verifier, KILL, "on", "test").await.unwrap();
     let killed = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await;
     assert!(matches!(killed, Err(maitred::Error::KillSwitch { .. })), "{killed:?}");
 }

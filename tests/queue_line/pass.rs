@@ -1,7 +1,7 @@
 use maitred::envelope::Keyring;
 use maitred::ids::{OperationId, Role, SessionId, Zone};
 use maitred::queue::{Admission, Admitter, Attributes, Choice, Entered, Failed, LoginPass, PassRefusal};
-use maitred::store::Trust;
+use maitred::store::Verifier;
 use redis::AsyncCommands;
 
 use crate::queue_common::{Hall, Member, login, other_secret, player, rounds, secret, snapshot};
@@ -16,10 +16,10 @@ async fn admitted(hall: &Hall, p1: &Member, b1: &Member, name: &str) -> Admissio
     round.admitted.into_iter().next().unwrap_or_else(|| panic!("{name} was not admitted"))
 }
 
-fn trust(zone: &str, secrets: &[u8]) -> Trust {
+fn verifier(zone: &str, secrets: &[u8]) -> Verifier {
     let zone = Zone::new(zone).unwrap();
     let mut all = secrets.iter().map(|byte| other_secret(*byte));
-    Trust::new(match all.next() {
+    Verifier::new(match all.next() {
         Some(first) => Keyring::new(zone, first, all.collect()),
         None => Keyring::new(zone, secret(), Vec::new()),
     })
@@ -32,7 +32,7 @@ async fn que_7_a_pass_is_verified_without_the_store_and_each_refusal_is_its_own(
     let hall = Hall::new(&store).await;
     let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 9).await);
     let admission = admitted(&hall, &p1, &b1, "alice").await;
-    let ours = &hall.trust;
+    let ours = &hall.verifier;
     let (alice, me, now) = (player("alice"), &b1.who.id, hall.now().await);
     let sealed = admission.pass.seal(ours);
     assert_eq!(LoginPass::verify(ours, &sealed, me, &alice, now), Ok(admission.pass.clone()));
@@ -52,17 +52,18 @@ async fn que_7_a_pass_is_verified_without_the_store_and_each_refusal_is_its_own(
             assert!(refused == PassRefusal::Invalid || key_changed, "byte {at}: {refused:?}");
         }
     }
-    let refused = |trust: &Trust, me, player, now| LoginPass::verify(trust, &sealed, me, player, now).expect_err("bad");
+    let refused =
+        |verifier: &Verifier, me, player, now| LoginPass::verify(verifier, &sealed, me, player, now).expect_err("bad");
     let (p1_id, bob) = (&p1.who.id, player("bob"));
-    assert_eq!(refused(&trust("us", &[]), me, &alice, now), PassRefusal::Invalid);
-    assert_eq!(refused(&trust("eu", &[7]), me, &alice, now), PassRefusal::UnknownKey);
+    assert_eq!(refused(&verifier("us", &[]), me, &alice, now), PassRefusal::Invalid);
+    assert_eq!(refused(&verifier("eu", &[7]), me, &alice, now), PassRefusal::UnknownKey);
     assert_eq!(refused(ours, me, &alice, now + 1_900_000), PassRefusal::Expired);
     assert_eq!(refused(ours, p1_id, &alice, now), PassRefusal::WrongAudience);
     assert_eq!(refused(ours, me, &bob, now), PassRefusal::WrongPlayer);
 
     // ENV-4: made with the former secret while the fleet signs with the new one.
-    let by_seven = admission.pass.seal(&trust("eu", &[7]));
-    assert!(LoginPass::verify(&trust("eu", &[8, 7]), &by_seven, me, &alice, now).is_ok());
+    let by_seven = admission.pass.seal(&verifier("eu", &[7]));
+    assert!(LoginPass::verify(&verifier("eu", &[8, 7]), &by_seven, me, &alice, now).is_ok());
 }
 
 #[tokio::test]

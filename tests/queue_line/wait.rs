@@ -39,7 +39,7 @@ async fn que_9_a_wait_line_is_drained_in_order_and_by_as_many_as_there_are_place
     for n in 0..200 {
         wish(&p1, &line, &format!("p{n:03}"), &RequestId::fresh()).await;
     }
-    let book = Book::new(p1.store.clone(), p1.trust.clone(), p1.control.clone(), BookOptions::default());
+    let book = Book::new(p1.store.clone(), p1.verifier.clone(), p1.control.clone(), BookOptions::default());
     let (mut order, mut batch) = (Vec::new(), 0);
     while order.len() < 200 {
         // Places come in by seven, to one of the two.
@@ -102,7 +102,7 @@ async fn que_9_a_drain_is_whole_or_not_at_all() {
     wish(&p1, &line, "bob", &RequestId::fresh()).await;
     let again = line.wishes(10).await.unwrap().into_iter().find(|wish| wish.player == player("bob")).expect("waits");
     assert!(matches!(drain(&b2, &at_b2, &again).await, Drained::NotNeeded));
-    let book = Book::new(p1.store.clone(), p1.trust.clone(), p1.control.clone(), times);
+    let book = Book::new(p1.store.clone(), p1.verifier.clone(), p1.control.clone(), times);
     book.cancel(&player("carol"), &wishes[2].request, &p1.who, None, &[]).await.unwrap();
     assert!(matches!(drain(&b2, &at_b2, &wishes[2]).await, Drained::NotNeeded));
 
@@ -162,5 +162,5 @@ async fn que_9_a_ticket_that_is_gone_is_no_forgery() {
     let wishes = at.wishes_of(&[player("alice")]).await.unwrap();
     assert_eq!(wishes[0].seq(), None, "an index entry without a ticket is put out");
     assert!(matches!(drain(&b1, &at, &wishes[0]).await, Drained::Gone));
-    assert_eq!(b1.trust.audit().count(AuditReason::Malformed), 0);
+    assert_eq!(b1.verifier.audit().count(AuditReason::Malformed), 0);
 }

@@ -50,7 +50,7 @@ async fn rel_4_each_refusal_of_a_write_is_typed() {
         let store = trouble.store();
         let now = boot_ms();
         store.clock().observe(trouble.scene.store.clock().now_ms(), now, now);
-        let book = Book::new(store.clone(), trouble.scene.trust.clone(), Control::default(), BookOptions::default());
+        let book = Book::new(store.clone(), trouble.scene.verifier.clone(), Control::default(), BookOptions::default());
         let began = Instant::now();
         let (what, want, passes) = (format!("{state:?}"), state.refusal(), state.passes());
         match state {
@@ -95,12 +95,12 @@ async fn rel_4_a_cluster_that_is_down_is_typed() {
     };
     let store = Store::open(Zone::new("eu").expect("valid"), options).await.expect("it answers");
     let secret = maitred::envelope::Secret::from_base64("TEST", crate::scene::SECRET).expect("valid");
-    let trust = maitred::store::Trust::new(maitred::envelope::Keyring::new(
+    let verifier = maitred::store::Verifier::new(maitred::envelope::Keyring::new(
         Zone::new("eu").expect("valid"),
         secret,
         Vec::new(),
     ));
-    let book = Book::new(store.clone(), trust, Control::default(), BookOptions::default());
+    let book = Book::new(store.clone(), verifier, Control::default(), BookOptions::default());
     let b1 = Claimant { id: NodeId::new("b1").expect("valid"), epoch: maitred::ids::Epoch(1) };
     refused("a cluster without slots", book.issue(&b1, &mut order(&store)).await, StoreRefusal::ClusterDown, true);
 }

@@ -160,8 +160,8 @@ async fn rte_7_a_node_that_is_not_ready_or_is_drained_takes_nothing_that_nobody_
     }
     all_go_to_b2([keys.next().unwrap(), keys.next().unwrap()]).await;
     one.backend.agent().set_state(NodeState::Ready);
-    let (store, trust) = operator(&server).await;
-    Control::default().put(&store, &trust, &drain_name(&id), "on", "ops").await.unwrap();
+    let (store, verifier) = operator(&server).await;
+    Control::default().put(&store, &verifier, &drain_name(&id), "on", "ops").await.unwrap();
     for host in [&one, &two] {
         eventually("it is drained", LIMIT, async || {
             sees(host, |record| record.state == NodeState::Ready && record.labels.contains_key(DRAINING_LABEL))
@@ -170,7 +170,7 @@ async fn rte_7_a_node_that_is_not_ready_or_is_drained_takes_nothing_that_nobody_
     }
     all_go_to_b2([keys.next().unwrap(), keys.next().unwrap()]).await;
     assert!(one.keeper.is_empty());
-    Control::default().put(&store, &trust, &drain_name(&id), "off", "ops").await.unwrap();
+    Control::default().put(&store, &verifier, &drain_name(&id), "off", "ops").await.unwrap();
     for host in [&one, &two] {
         eventually("it takes part again", LIMIT, async || {
             sees(host, |record| !record.labels.contains_key(DRAINING_LABEL))

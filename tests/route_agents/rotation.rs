@@ -6,7 +6,7 @@ use maitred::envelope::{Keyring, Secret};
 use maitred::ids::ObjectKey;
 use maitred::node::LoadSample;
 use maitred::route::{Keeper, KindOptions, ObjectRouter, SignedBefore, signed_before};
-use maitred::store::Trust;
+use maitred::store::Verifier;
 
 use crate::agents_common::{LIMIT, SECRET as OLD, config, zone};
 use crate::member::CALL;
@@ -67,7 +67,7 @@ async fn acquainted(nodes: &[Node]) {
 }
 
 async fn left(node: &Node, signs: &str) -> SignedBefore {
-    signed_before(node.agent.store(), &Trust::new(keyring(signs, &[])), 1_000).await.unwrap()
+    signed_before(node.agent.store(), &Verifier::new(keyring(signs, &[])), 1_000).await.unwrap()
 }
 
 async fn write(node: &Node, key: &ObjectKey) {
@@ -118,7 +118,7 @@ async fn r_29_routes_and_objects_are_signed_again_before_the_old_secret_is_dropp
         assert_eq!(value, 2, "{key}");
     }
     for node in &nodes {
-        let counts = node.agent.trust().audit().counts();
+        let counts = node.agent.verifier().audit().counts();
         assert!(counts.iter().all(|(_, count)| *count == 0), "{:?}: {counts:?}", node.agent);
     }
 }

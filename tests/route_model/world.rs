@@ -12,7 +12,7 @@ use maitred::store::Store;
 use redis::aio::MultiplexedConnection;
 
 use crate::Op;
-use crate::kit::{LONG_MS, ask, blank, key, membership, trust};
+use crate::kit::{LONG_MS, ask, blank, key, membership, verifier};
 
 pub const NODES: usize = 3;
 pub const OBJECTS: usize = 2;
@@ -98,7 +98,7 @@ impl World {
             None => Default::default(),
         };
         joining.join(blank()).await.unwrap();
-        let book = RouteBook::new(store.clone(), trust(), joining.lease().clone(), RouteTimes::default());
+        let book = RouteBook::new(store.clone(), verifier(), joining.lease().clone(), RouteTimes::default());
         Node { id: NodeId::new(&name).unwrap(), membership: joining, book, alive: true, held, saved }
     }
 

@@ -170,7 +170,7 @@ async fn rte_8_a_message_is_passed_on_at_most_16_times() {
             body: &body,
         };
         let before = b.keeper.with(&key, |count| (count.value, false)).await.unwrap();
-        let bytes = message.to_wire(client.member.trust.keyring());
+        let bytes = message.to_wire(client.member.verifier.keyring());
         let channel = client.member.store.keys().inbox(&a.member.id);
         let received = a.member.post.counts().received;
         client.member.store.publish(channel, &bytes).await.unwrap();

@@ -39,8 +39,8 @@ async fn rte_5_a_thousand_who_wait_for_one_entry_cost_one_read() {
     a.keeper.acquire(&key).await.unwrap();
     let quiet = Options { refreshing: false, ..Options::default() };
     let other = Member::join_with(&server.url(), "b", quiet).await;
-    let (store, trust, lease) = (other.store.clone(), other.trust.clone(), other.lease.clone());
-    let book = RouteBook::new(store, trust, lease, RouteTimes::default());
+    let (store, verifier, lease) = (other.store.clone(), other.verifier.clone(), other.lease.clone());
+    let book = RouteBook::new(store, verifier, lease, RouteTimes::default());
     let table = RouteTable::new(book, CacheTimes { update_ms: 4_000, free_ms: 600_000 });
     table.read(&key).await.unwrap().expect("a record");
     // Other members would read as well.
@@ -126,8 +126,8 @@ async fn rte_9_an_update_during_a_read_is_not_taken_back_by_it() {
     a.keeper.acquire(&key).await.unwrap();
     let quiet = Options { refreshing: false, ..Options::default() };
     let other = Member::join_with(&wire.url(), "b", quiet).await;
-    let (store, trust, lease) = (other.store.clone(), other.trust.clone(), other.lease.clone());
-    let table = RouteTable::new(RouteBook::new(store, trust, lease, RouteTimes::default()), CacheTimes::default());
+    let (store, verifier, lease) = (other.store.clone(), other.verifier.clone(), other.lease.clone());
+    let table = RouteTable::new(RouteBook::new(store, verifier, lease, RouteTimes::default()), CacheTimes::default());
     let version = table.read(&key).await.unwrap().unwrap().version.0;
     let before = wire.count("HGETALL");
     // Long enough for the update to come first; if it does not, nothing is shown and nothing fails.

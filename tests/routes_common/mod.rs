@@ -221,7 +221,7 @@ impl Host {
 }
 
 pub fn router(member: &Member, times: RouteTimes) -> ObjectRouter {
-    let book = RouteBook::new(member.store.clone(), member.trust.clone(), member.lease.clone(), times);
+    let book = RouteBook::new(member.store.clone(), member.verifier.clone(), member.lease.clone(), times);
     let (post, directory) = (member.post.clone(), member.directory.clone());
     ObjectRouter::start(book, CacheTimes::default(), KeepTimes::default(), post, directory, &BTreeMap::new()).unwrap()
 }

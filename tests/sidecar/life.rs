@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use maitred::envelope::{Keyring, Secret};
 use maitred::ids::Zone;
 use maitred::node::{Control, KILL};
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 use redis::AsyncCommands;
 use serde_json::json;
 
@@ -75,16 +75,16 @@ async fn pol_4_a_switch_that_is_on_at_the_start_is_told_after_the_first_line() {
     let zone = Zone::new("eu").unwrap();
     let url = StoreUrl::parse(&fleet.store.url()).unwrap();
     let tool = Store::open(zone.clone(), StoreOptions::new(url)).await.unwrap();
-    let trust = Trust::new(Keyring::new(zone, Secret::from_base64("TEST", SECRET).unwrap(), Vec::new()));
+    let verifier = Verifier::new(Keyring::new(zone, Secret::from_base64("TEST", SECRET).unwrap(), Vec::new()));
     let control = Control::default();
-    control.put(&tool, &trust, KILL, "on", "test").await.unwrap();
+    control.put(&tool, &verifier, KILL, "on", "test").await.unwrap();
 
     let (mut proxy, _) = fleet.node("p1", "proxy").await;
     let told = proxy.next_line(LIMIT).await;
     assert_eq!(told, json!({"event": "kill", "scope": "fleet", "on": true}));
     let refused = ask(&mut proxy, json!({"op": "dispatch", "id": "r1", "player": "alice"})).await;
     assert_eq!((&refused["outcome"], &refused["reason"]), (&json!("refused"), &json!("kill_switch")));
-    control.put(&tool, &trust, KILL, "off", "test").await.unwrap();
+    control.put(&tool, &verifier, KILL, "off", "test").await.unwrap();
     let told = proxy.next_line(LIMIT).await;
     assert_eq!(told, json!({"event": "kill", "scope": "fleet", "on": false}));
 }

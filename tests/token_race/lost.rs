@@ -67,7 +67,7 @@ async fn tok_4_a_consume_whose_reply_is_lost_succeeds_and_a_second_consumer_is_a
         let second = wired.sound.consume(&token.id, &token.player, &b1.who, &OperationId::fresh()).await;
         assert_eq!(say(&second), "Replay", "round {round}");
     }
-    assert_eq!(bench.trust.audit().count(AuditReason::TokenReplay), ROUNDS as u64);
+    assert_eq!(bench.verifier.audit().count(AuditReason::TokenReplay), ROUNDS as u64);
 }
 
 // TOK-3, STO-10: the winner of a claim learns that it won although the reply was lost, and nobody else wins.
@@ -133,7 +133,7 @@ async fn impatient(wired: &Wired) -> Book {
     options.operation_timeout = Duration::from_millis(450);
     let store = Store::new(wired.bench.zone.clone(), options).unwrap();
     store.sync_clock().await.unwrap();
-    Book::new(store, wired.bench.trust.clone(), wired.b1.control.clone(), wired.bench.times)
+    Book::new(store, wired.bench.verifier.clone(), wired.b1.control.clone(), wired.bench.times)
 }
 
 fn ledger_of(order: &maitred::token::IssueOrder, who: &Claimant) -> Ledger<&'static str> {

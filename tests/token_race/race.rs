@@ -84,7 +84,7 @@ async fn tok_4_of_64_racing_consumes_over_4_connections_one_wins_1000_times() {
         assert_eq!((winners.len(), replays), (1, TASKS - 1), "round {round}");
         assert_eq!(bench.row(&token.player).await["consume_op"], winners[0].as_str(), "round {round}");
     }
-    let audited = usize::try_from(bench.trust.audit().count(AuditReason::TokenReplay)).unwrap();
+    let audited = usize::try_from(bench.verifier.audit().count(AuditReason::TokenReplay)).unwrap();
     assert_eq!(audited, ROUNDS * (TASKS - 1));
     assert!(bench.due_servers().await.is_empty(), "STO-16: nobody has to look at them again");
 }

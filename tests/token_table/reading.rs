@@ -38,9 +38,9 @@ async fn tok_9_a_row_with_a_changed_field_is_not_shown() {
         [("sig", ""), ("sig", short), ("claim_sig", ""), ("state", "GOLDEN"), ("claimed_at", "soon")];
     for (field, value) in SIGNED.iter().chain(&claimed).chain(&spoiled) {
         bench.forge(&alice, &[(field, value)]).await;
-        let dropped = bench.trust.audit().total();
+        let dropped = bench.verifier.audit().total();
         assert!(say_find(&bench, &alice).await.starts_with("Untrusted"), "{field} = {value}");
-        assert!(bench.trust.audit().total() > dropped, "{field} = {value} is audited");
+        assert!(bench.verifier.audit().total() > dropped, "{field} = {value} is audited");
         let listed = b1.book.list(&b1.who.id).await.unwrap();
         let names: Vec<&str> = listed.iter().map(|row| row.token.player.as_str()).collect();
         assert_eq!(names, ["good"], "{field} = {value}");
@@ -51,7 +51,7 @@ async fn tok_9_a_row_with_a_changed_field_is_not_shown() {
     // ENV-6: another version is refused as that, and the rest goes on.
     bench.forge(&alice, &[("v", "2")]).await;
     assert!(matches!(a.book.find(&alice).await, Err(maitred::Error::SchemaVersion { .. })));
-    assert_eq!(bench.trust.audit().count(AuditReason::SchemaVersion), 1);
+    assert_eq!(bench.verifier.audit().count(AuditReason::SchemaVersion), 1);
     assert_eq!(a.book.list(&b1.who.id).await.unwrap()[0].token.id, good.id);
     bench.forge(&alice, &[("v", "1")]).await;
 
@@ -84,7 +84,7 @@ async fn r_5_a_row_copied_to_another_player_is_refused() {
     bench.forge(&mallory, &fields).await;
     let _: () = bench.raw.clone().zadd(bench.key("due:b1"), "mallory", 1).await.unwrap();
     assert_eq!(say_find(&bench, &mallory).await, "Untrusted(wrong_key)");
-    assert_eq!(bench.trust.audit().count(AuditReason::WrongKey), 1);
+    assert_eq!(bench.verifier.audit().count(AuditReason::WrongKey), 1);
     assert_eq!(b1.book.list(&b1.who.id).await.unwrap().len(), 1);
     // The copy is a live row to the script, and still nobody is told of it as a token.
     let taken = b1.book.issue(&b1.who, &mut b1.order(&mallory, &request("r9"), 1)).await;

@@ -65,7 +65,7 @@ async fn r_32_control_entries_are_read_again_only_when_they_changed() {
     bench.url = wire.url();
     let b1 = bench.join("b1", Role::backend()).await;
     let a = bench.join("A", Role::proxy()).await;
-    operator.control.put(&operator.store, &bench.trust, KILL, "off", "ops").await.unwrap();
+    operator.control.put(&operator.store, &bench.verifier, KILL, "off", "ops").await.unwrap();
 
     let (issue, claim) = (label(&scripts::TOKEN_ISSUE), label(&scripts::TOKEN_CLAIM));
     for calls in [2, 1] {

@@ -111,7 +111,7 @@ async fn r_32_a_kill_switch_stops_issue_and_claim_and_lets_the_rest_end_well() {
     let b = bench.join("B", Role::proxy()).await;
     let operator = bench.join("ops", Role::new("service").unwrap()).await;
     let put = async |name: &str, value: &str| {
-        operator.control.put(&operator.store, &bench.trust, name, value, "ops").await.unwrap();
+        operator.control.put(&operator.store, &bench.verifier, name, value, "ops").await.unwrap();
     };
 
     let pending = b1.issued(&player("p-pending"), &request("r"), 1).await;
@@ -163,12 +163,12 @@ async fn r_32_forged_kill_bytes_neither_stop_nor_start_anybody() {
         let token = b1.issued(&player(&format!("p-{round}")), &request("r"), 1).await;
         assert_eq!(say(&a.claim(&token).await), "Claimed", "stopped by {forged}");
     }
-    let audit = bench.trust.audit();
+    let audit = bench.verifier.audit();
     assert!(audit.count(AuditReason::ForgedControl) > 0 && audit.count(AuditReason::SchemaVersion) > 0);
 
     // A real switch stays on whatever is put in its place, also nothing, also its own older entry.
-    let off = a.control.put(&a.store, &bench.trust, KILL, "off", "ops").await.unwrap();
-    let on = a.control.put(&a.store, &bench.trust, KILL, "on", "ops").await.unwrap();
+    let off = a.control.put(&a.store, &bench.verifier, KILL, "off", "ops").await.unwrap();
+    let on = a.control.put(&a.store, &bench.verifier, KILL, "on", "ops").await.unwrap();
     assert!(on.version > off.version);
     assert_eq!(issue(&b1, "late").await, "KillSwitch(fleet)");
     let older = serde_json::to_string(&off).unwrap();

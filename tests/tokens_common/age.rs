@@ -81,7 +81,7 @@ impl Bench {
         if row.contains_key("sig") {
             let text = |name: &&'static str| row.get(*name).map_or("", String::as_str);
             let fields: Vec<&str> = Kind::Token.fields().iter().map(text).collect();
-            let sig = self.trust.keyring().sign(Kind::Token, &fields).as_str().to_owned();
+            let sig = self.verifier.keyring().sign(Kind::Token, &fields).as_str().to_owned();
             row.insert("sig".to_owned(), sig);
         }
         row

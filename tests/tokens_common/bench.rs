@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use maitred::envelope::{Keyring, Secret};
 use maitred::ids::{NodeId, Player, Zone};
 use maitred::node::Control;
-use maitred::store::{Store, StoreOptions, StoreUrl, Trust};
+use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 use maitred::token::{Book, BookOptions};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncCommands, Client, cmd};
@@ -33,7 +33,7 @@ pub struct Bench {
     pub times: BookOptions,
     /// The lease of members that join from now on.
     pub lease_ms: u64,
-    pub trust: Trust,
+    pub verifier: Verifier,
     /// A look at the store past the library.
     pub raw: MultiplexedConnection,
     client: Client,
@@ -47,9 +47,9 @@ impl Bench {
     pub async fn with_times(server: &TestStore, zone: &str, times: BookOptions) -> Self {
         let zone = Zone::new(zone).unwrap();
         let secret = Secret::from_base64("MAITRED_SECRET", SECRET).unwrap();
-        let trust = Trust::new(Keyring::new(zone.clone(), secret, Vec::new()));
+        let verifier = Verifier::new(Keyring::new(zone.clone(), secret, Vec::new()));
         let client = Client::open(server.url()).unwrap();
-        Self { url: server.url(), zone, times, lease_ms: HOUR_MS, trust, raw: server.conn().await, client }
+        Self { url: server.url(), zone, times, lease_ms: HOUR_MS, verifier, raw: server.conn().await, client }
     }
 
     /// A handle with connections of its own.
@@ -66,7 +66,7 @@ impl Bench {
 
     /// A book of a process that is no member, with connections of its own.
     pub async fn book(&self) -> Book {
-        Book::new(self.store().await, self.trust.clone(), Control::default(), self.times)
+        Book::new(self.store().await, self.verifier.clone(), Control::default(), self.times)
     }
 
     /// The key `rest` of this zone.

@@ -34,7 +34,7 @@ impl Bench {
         let control = Control::default();
         let identity = Identity { id: id.clone(), role: role.clone(), addr: format!("{id}.test:25565") };
         let membership =
-            Membership::new(store.clone(), self.trust.clone(), identity, Lease::new(id.clone(), self.lease_ms));
+            Membership::new(store.clone(), self.verifier.clone(), identity, Lease::new(id.clone(), self.lease_ms));
         let record = NodeRecord {
             id: id.clone(),
             role,
@@ -52,7 +52,7 @@ impl Bench {
             services: Vec::new(),
             labels: BTreeMap::new(),
         };
-        let book = Book::new(store.clone(), self.trust.clone(), control.clone(), self.times);
+        let book = Book::new(store.clone(), self.verifier.clone(), control.clone(), self.times);
         let who = Claimant { id, epoch: Epoch::NONE };
         let mut member = Member { who, book, control, store, membership, record };
         member.rejoin().await;

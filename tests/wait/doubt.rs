@@ -176,7 +176,7 @@ async fn que_9_nobody_is_accused_of_a_ticket_that_another_backend_served() {
         served(waiting).await;
     }
     for (server, _) in &servers {
-        assert_eq!(server.agent().trust().audit().count(AuditReason::Malformed), 0);
+        assert_eq!(server.agent().verifier().audit().count(AuditReason::Malformed), 0);
     }
 }
 

@@ -229,11 +229,11 @@ async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {
     let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
-    let (at, trust) = operator(&store).await;
+    let (at, verifier) = operator(&store).await;
     let by_hand = Control::default();
     for (name, switch) in [("alice", drain_name(&id("b1"))), ("bob", kill_name(&id("b1")))] {
         let mut waiting = waits_for_any(&p1, name).await;
-        by_hand.put(&at, &trust, &switch, "on", "olga").await.expect("written");
+        by_hand.put(&at, &verifier, &switch, "on", "olga").await.expect("written");
         eventually("the backend hears of it", LIMIT, async || {
             let control = b1.agent().control();
             control.is_killed(&id("b1")) || control.is_draining(&id("b1"))
@@ -243,7 +243,7 @@ async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {
         b1.restocked();
         assert!(timeout(QUIET, waiting.end()).await.is_err(), "{switch} is on");
         assert_eq!(b1.promised(), 0);
-        by_hand.put(&at, &trust, &switch, "off", "olga").await.expect("written");
+        by_hand.put(&at, &verifier, &switch, "off", "olga").await.expect("written");
         served(&mut waiting).await;
         lands(&b1, name).await;
     }

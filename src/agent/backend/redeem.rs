@@ -177,7 +177,7 @@ impl<I: Inventory> Backend<I> {
             PastEnd::GivenUp => return Some(RedeemRefusal::OldEpoch),
             PastEnd::TimedOut => return Some(RedeemRefusal::Expired),
         }
-        self.core.trust.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
+        self.core.verifier.audit().drop(AuditReason::TokenReplay, player.as_str(), row.token.id.as_str());
         Some(RedeemRefusal::Replay)
     }
 

@@ -98,7 +98,7 @@ impl Desk {
             addr,
             link: pass.link.clone(),
             link_addr,
-            pass: pass.seal(&self.core.trust),
+            pass: pass.seal(&self.core.verifier),
             admission,
         }
     }

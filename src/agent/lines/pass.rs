@@ -50,7 +50,7 @@ impl Agent {
     /// Errors with why it lets nobody in; what does not open is audited.
     pub fn verify_pass(&self, sealed: &str, player: &Player) -> Result<LoginPass, PassRefusal> {
         let core = self.core();
-        LoginPass::verify(&core.trust, sealed, &core.identity.id, player, core.store.clock().now_ms())
+        LoginPass::verify(&core.verifier, sealed, &core.identity.id, player, core.store.clock().now_ms())
     }
 
     /// Spends a verified pass, once: the player comes in. Where the place was not taken in time (`arriveMs`) it takes a

@@ -38,5 +38,5 @@ impl Room {
 
 /// A line of the agent's zone.
 pub(super) fn line(core: &Core, options: LineOptions) -> Result<Line> {
-    Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)
+    Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)
 }

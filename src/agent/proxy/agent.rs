@@ -306,7 +306,7 @@ impl ProxyAgent {
                 let op = OperationId::fresh();
                 let mut claiming = Claiming::new(&self.proxy, &op);
                 let config = core.config();
-                take(&core.book, &core.trust, &claimant, player, None, &op, &config.texts, Some(&mut claiming)).await
+                take(&core.book, &core.verifier, &claimant, player, None, &op, &config.texts, Some(&mut claiming)).await
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }

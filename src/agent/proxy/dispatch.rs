@@ -143,7 +143,7 @@ impl Dispatch {
         let asked = Some(&self.request);
         let (player, op, texts) = (&self.request.player, &self.claim_op, &self.config.texts);
         let claiming = Some(&mut self.claiming);
-        match take(&core.book, &core.trust, &claimant, player, asked, op, texts, claiming).await {
+        match take(&core.book, &core.verifier, &claimant, player, asked, op, texts, claiming).await {
             Outcome::Transfer(transfer) => Ok(transfer),
             Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
             Outcome::Refused(_) | Outcome::Balanced(_) | Outcome::Waiting(_) => Err(end),
@@ -197,7 +197,7 @@ impl Dispatch {
         };
         let core = &self.proxy.core;
         let source = format!("places at {}", pick.node.id);
-        if let Err(error) = answer.token.verify(&core.trust, &source) {
+        if let Err(error) = answer.token.verify(&core.verifier, &source) {
             return Step::Next { cool: true, why: error.to_string() };
         }
         if answer.token.player != self.request.player || (!answer.taken && answer.token.server != pick.node.id) {

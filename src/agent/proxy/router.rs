@@ -10,7 +10,7 @@ use crate::agent::live::Live;
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, OperationId, Player};
 use crate::node::Control;
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 use crate::token::{Book, Claimant, ReleaseOutcome};
 
 use super::request::{Outcome, Transfer};
@@ -22,25 +22,25 @@ pub struct RouterAgent {
     id: NodeId,
     pub(in crate::agent) live: Live,
     book: Book,
-    trust: Trust,
+    verifier: Verifier,
     /// When the control entries were last asked for.
     looked: Mutex<Option<Instant>>,
 }
 
 impl RouterAgent {
-    pub(in crate::agent) fn new(id: NodeId, config: Config, store: Store, trust: Trust, book: Book) -> Self {
+    pub(in crate::agent) fn new(id: NodeId, config: Config, store: Store, verifier: Verifier, book: Book) -> Self {
         tracing::info!(
             node = %id, zone = %config.zone, store = %store.options().url,
             "proxy as a router: it claims the tokens of players who connect, and publishes nothing"
         );
-        Self { id, live: Live::new(config), book, trust, looked: Mutex::default() }
+        Self { id, live: Live::new(config), book, verifier, looked: Mutex::default() }
     }
 
     /// Connects, loads and compares the scripts, and reads the clock and the control entries. Optional: without it the
     /// first claim does.
     pub async fn prepare(&self) -> Result<()> {
         self.store().prepare().await?;
-        self.control().refresh(self.store(), &self.trust).await?;
+        self.control().refresh(self.store(), &self.verifier).await?;
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         Ok(())
     }
@@ -66,8 +66,8 @@ impl RouterAgent {
     }
 
     /// What was dropped because it could not be believed.
-    pub fn trust(&self) -> &Trust {
-        &self.trust
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
     }
 
     /// The version of the pushed config in force, `None` where the file's alone is; changes can be awaited.
@@ -79,9 +79,9 @@ impl RouterAgent {
     /// control entries before it where they were last read longer than a beat interval ago.
     pub async fn take(&self, player: &Player) -> Outcome {
         self.look().await;
-        self.live.take_from(self.control(), &self.trust);
+        self.live.take_from(self.control(), &self.verifier);
         let (config, op) = (self.live.config(), OperationId::fresh());
-        take(&self.book, &self.trust, &self.claimant(), player, None, &op, &config.texts, None).await
+        take(&self.book, &self.verifier, &self.claimant(), player, None, &op, &config.texts, None).await
     }
 
     /// The player could not be moved: releases the claimed token. `reason` is a word.
@@ -100,7 +100,7 @@ impl RouterAgent {
             }
             *looked = Some(Instant::now());
         }
-        match timeout(interval, self.control().refresh(self.store(), &self.trust)).await {
+        match timeout(interval, self.control().refresh(self.store(), &self.verifier)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "the control entries could not be read"),
             Err(_) => tracing::debug!("the control entries were not read in time"),

@@ -5,7 +5,7 @@ use crate::agent::config::TextsConfig;
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, OperationId, Player};
 use crate::node::NodeRecord;
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 use crate::token::{Book, ClaimOutcome, Claimant, Token, TokenState};
 
 use super::agent::{Claiming, reason_of};
@@ -17,7 +17,7 @@ use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 #[expect(clippy::too_many_arguments, reason = "a router has none of what would hold them together")]
 pub(super) async fn take(
     book: &Book,
-    trust: &Trust,
+    verifier: &Verifier,
     claimant: &Claimant,
     player: &Player,
     asked: Option<&Request>,
@@ -37,7 +37,7 @@ pub(super) async fn take(
     };
     let token = row.token;
     if row.state == TokenState::Claimed {
-        return match stands(store, trust, &token).await {
+        return match stands(store, verifier, &token).await {
             Ok(true) => refuse(Reason::Lost, "another proxy moves the player".to_owned()),
             // Nobody can be moved there any more, so the player may have, or wait for, a place elsewhere.
             Ok(false) => refuse(Reason::NoToken, format!("{} is gone", token.server)),
@@ -51,7 +51,7 @@ pub(super) async fn take(
     if only.is_some_and(|only| *only != token.server) {
         return refuse(Reason::Lost, format!("another request of the player has a place at {}", token.server));
     }
-    let addr = match address(store, trust, &token.server).await {
+    let addr = match address(store, verifier, &token.server).await {
         Ok(Some(addr)) => addr,
         Ok(None) => return refuse(Reason::Refused, format!("{} is gone", token.server)),
         Err(error) => return failed(&error),
@@ -75,16 +75,16 @@ pub(super) async fn take(
 }
 
 /// The process that issued a token is still there.
-async fn stands(store: &Store, trust: &Trust, token: &Token) -> Result<bool> {
+async fn stands(store: &Store, verifier: &Verifier, token: &Token) -> Result<bool> {
     let row = store.row(store.keys().node(&token.server)).await?;
-    Ok(!row.is_empty() && NodeRecord::from_row(trust, &token.server, &row)?.epoch == token.server_epoch)
+    Ok(!row.is_empty() && NodeRecord::from_row(verifier, &token.server, &row)?.epoch == token.server_epoch)
 }
 
 /// Where a backend takes players, as its row says; none where it has no row.
-pub(in crate::agent) async fn address(store: &Store, trust: &Trust, server: &NodeId) -> Result<Option<String>> {
+pub(in crate::agent) async fn address(store: &Store, verifier: &Verifier, server: &NodeId) -> Result<Option<String>> {
     let row = store.row(store.keys().node(server)).await?;
     if row.is_empty() {
         return Ok(None);
     }
-    Ok(Some(NodeRecord::from_row(trust, server, &row)?.addr))
+    Ok(Some(NodeRecord::from_row(verifier, server, &row)?.addr))
 }

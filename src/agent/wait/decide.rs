@@ -45,7 +45,7 @@ impl Proxy {
             {
                 return self.claim_drained(slot, &visit, row).await;
             }
-            slot.trust(&visit.session);
+            slot.settle_doubt(&visit.session);
         }
         if !visit.entered {
             return Ok(());
@@ -132,7 +132,7 @@ impl Proxy {
         let (core, token) = (&self.core, row.token);
         let addr = match core.directory.snapshot().get(&token.server) {
             Some(view) => Some(view.record.addr.clone()),
-            None => address(&core.store, &core.trust, &token.server).await?,
+            None => address(&core.store, &core.verifier, &token.server).await?,
         };
         let Some(addr) = addr else { return self.stand_again(slot, visit).await };
         match core.book.claim(&token, &core.acting()?, &visit.op).await {

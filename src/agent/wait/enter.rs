@@ -55,7 +55,7 @@ pub(in crate::agent) async fn queue(
     let core = &proxy.core;
     let failed = |error: &Error| (reason_of(error), error.to_string());
     let visit = Visit::fresh(core.lease.epoch());
-    let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options(line, &config.wait))
+    let line = Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options(line, &config.wait))
         .map_err(|error| failed(&error))?;
     let slot = Arc::new(Slot::new(line, request.clone(), visit.clone(), charge));
     let attributes = slot.attributes(&visit).map_err(|error| failed(&error))?;

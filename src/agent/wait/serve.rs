@@ -230,7 +230,7 @@ impl<I: Inventory> Backend<I> {
         let (core, config) = (&self.core, self.core.config());
         let line = |name| {
             let options = options(name, &config.wait);
-            Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)
+            Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)
         };
         Ok([line(LineName::wait())?, line(LineName::wait_for(&core.identity.id))?])
     }

@@ -195,7 +195,7 @@ impl Slot {
     }
 
     /// It has no token.
-    pub fn trust(&self, session: &SessionId) {
+    pub fn settle_doubt(&self, session: &SessionId) {
         let mut visit = self.lock();
         visit.doubtful &= visit.session != *session;
     }

@@ -23,7 +23,7 @@ pub(super) async fn end_if_removed(core: &Core, server: &NodeId) -> Result<()> {
     let rosters = roster::rosters(&core.store).await?;
     let listed: Vec<NodeId> = rosters.into_iter().flat_map(|(_, ids)| ids).map(|(id, _)| id).collect();
     let options = options(LineName::wait_for(server), &core.config().wait);
-    let line = Line::new(core.store.clone(), core.trust.clone(), core.control.clone(), options)?;
+    let line = Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)?;
     let report = line.end_if_removed(server, &listed).await?;
     if report.out > 0 {
         tracing::info!(%server, players = report.out, "the server is removed, and the line for it has ended");

@@ -39,7 +39,7 @@ pub(super) async fn measure(
         arrive_ms: 10_000,
         ..LineOptions::new(LineName::new("bench")?)
     };
-    let line = Line::new(stage.store.clone(), stage.trust().clone(), stage.control().clone(), options)?;
+    let line = Line::new(stage.store.clone(), stage.verifier().clone(), stage.control().clone(), options)?;
     let mut backend = stage.member("line-backend", Role::backend())?;
     let row = NodeRecord { soft_cap: 0, accepting: true, ..record(&Role::backend())? };
     let epoch = backend.join(row.clone()).await?;

@@ -55,7 +55,7 @@ fn fresh(book: &RouteBook, owner: &Owner, objects: usize) -> Result<Vec<Held>, F
     let version = RouteVersion(book.store().clock().past_ms());
     let keys = (0..objects).map(|_| ObjectId::new(OperationId::fresh()).map(|id| ObjectKey::new(&kind, &id)));
     let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
-    Ok(keys.iter().map(|key| Held::new(book.trust(), key, owner.clone(), version)).collect())
+    Ok(keys.iter().map(|key| Held::new(book.verifier(), key, owner.clone(), version)).collect())
 }
 
 /// The calls of one object's life, by number.

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::ids::{Epoch, Incarnation, NodeId, OperationId, Role, Zone};
 use crate::node::{Control, Identity, Lease, Load, Membership, NodeRecord, NodeState};
 use crate::route::{Owner, RouteBook, RouteTimes};
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 use crate::token::{Book, BookOptions, Claimant};
 
 /// Longer than any run: no beat is needed while others are measured.
@@ -30,7 +30,7 @@ pub(super) struct Stage {
     pub proxy: Claimant,
     /// A signature of the usual length, where nobody will look at it.
     pub signature: String,
-    trust: Trust,
+    verifier: Verifier,
     control: Control,
     members: Vec<Membership>,
 }
@@ -49,14 +49,14 @@ impl Stage {
         options.command_timeout = options.command_timeout.max(Duration::from_secs(10));
         let store = Store::open(config.zone.clone(), options).await?;
         let signature = keyring.sign(Kind::Token, &["a"; 10]).as_str().to_owned();
-        let trust = Trust::new(keyring);
+        let verifier = Verifier::new(keyring);
         let options = BookOptions { audit_ms: AUDIT_MS, ..BookOptions::default() };
         let control = Control::default();
-        let book = Book::new(store.clone(), trust.clone(), control.clone(), options);
+        let book = Book::new(store.clone(), verifier.clone(), control.clone(), options);
         let nobody = |id: &str| NodeId::new(id).map(|id| Claimant { id, epoch: Epoch::NONE });
         let (backend, proxy) = (nobody("backend-1")?, nobody("proxy-1")?);
         let mut stage =
-            Self { config, secret, store, book, backend, proxy, signature, trust, control, members: Vec::new() };
+            Self { config, secret, store, book, backend, proxy, signature, verifier, control, members: Vec::new() };
         stage.backend.epoch = stage.join("backend-1", Role::backend()).await?;
         stage.proxy.epoch = stage.join("proxy-1", Role::proxy()).await?;
         Ok(stage)
@@ -75,12 +75,12 @@ impl Stage {
     pub fn member(&self, id: &str, role: Role) -> Result<Membership, Failure> {
         let id = NodeId::new(id)?;
         let identity = Identity { id: id.clone(), role, addr: "127.0.0.1:25565".to_owned() };
-        Ok(Membership::new(self.store.clone(), self.trust.clone(), identity, Lease::new(id, LEASE_MS)))
+        Ok(Membership::new(self.store.clone(), self.verifier.clone(), identity, Lease::new(id, LEASE_MS)))
     }
 
     /// What members of the zone believe.
-    pub fn trust(&self) -> &Trust {
-        &self.trust
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
     }
 
     /// What a backend that holds its lease does with routes, and who it is. It stays until [`clear`](Self::clear).
@@ -89,7 +89,7 @@ impl Stage {
         let mut member = self.member("owner-1", Role::backend())?;
         let owner = Owner { node: NodeId::new("owner-1")?, epoch: member.join(record).await? };
         let times = RouteTimes { free_ms: AUDIT_MS, ..RouteTimes::default() };
-        let book = RouteBook::new(self.store.clone(), self.trust.clone(), member.lease().clone(), times);
+        let book = RouteBook::new(self.store.clone(), self.verifier.clone(), member.lease().clone(), times);
         self.members.push(member);
         Ok((book, owner))
     }

@@ -17,7 +17,7 @@ use crate::agent::config::{Config, SecretUrl};
 use crate::cli::Failure;
 use crate::cli::private_store::PrivateStore;
 use crate::envelope::{Keyring, Secret};
-use crate::store::{Feed, FeedChannel, FeedItem, Store, Trust};
+use crate::store::{Feed, FeedChannel, FeedItem, Store, Verifier};
 
 /// Longest wait for a subscription of a store that runs.
 const SUBSCRIBED_MAX: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const SUBSCRIBED_MAX: Duration = Duration::from_secs(5);
 /// Everything but the processes. Dropping it ends the store and removes the directory.
 pub(super) struct Ground {
     pub config: Config,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub store: Store,
     file: PathBuf,
     secret: Zeroizing<String>,
@@ -48,9 +48,9 @@ impl Ground {
 
         let secret = Zeroizing::new(STANDARD.encode(Zeroizing::new(rand::random::<[u8; 32]>()).as_slice()));
         let keyring = Keyring::new(config.zone.clone(), Secret::from_base64("MAITRED_SECRET", &secret)?, Vec::new());
-        let trust = Trust::new(keyring);
+        let verifier = Verifier::new(keyring);
         let store = Store::open(config.zone.clone(), Setup::store_options(&config)?).await?;
-        Ok(Self { config, trust, store, file, secret, dir, private })
+        Ok(Self { config, verifier, store, file, secret, dir, private })
     }
 
     /// What the processes of the fleet are started with.

@@ -61,7 +61,7 @@ impl Stage {
     pub async fn set(say: fn(&str)) -> Result<Self, Failure> {
         let ground = Ground::lay(NETWORK).await?;
         let options = Setup::book_options(&ground.config);
-        let book = Book::new(ground.store.clone(), ground.trust.clone(), Control::default(), options);
+        let book = Book::new(ground.store.clone(), ground.verifier.clone(), Control::default(), options);
         let fleet = Fleet::default();
         let (tally, stop) = (Tally::new(), CancellationToken::new());
         let mut stage = Self { fleet, tally, book, stop, say, ground };
@@ -271,7 +271,7 @@ impl Stage {
         let read = self.store().rows(&keys).await?;
         let (mut rows, mut bad) = (BTreeMap::new(), 0);
         for (player, row) in players.iter().zip(&read) {
-            match TokenRow::from_row(&self.ground.trust, player, row) {
+            match TokenRow::from_row(&self.ground.verifier, player, row) {
                 Ok(Some(row)) => {
                     rows.insert(player.to_string(), row);
                 }

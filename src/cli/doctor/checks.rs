@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::node::{Control, KILL, NodeRecord, roster};
-use crate::store::{Invocation, Row, Store, Trust, scripts};
+use crate::store::{Invocation, Row, Store, Verifier, scripts};
 use crate::token::Book;
 
 use super::super::context::Context;
@@ -21,7 +21,7 @@ const STRANGERS_SHOWN: usize = 3;
 const NAME_SHOWN: usize = 40;
 
 /// Every check, in the order of the report.
-pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>, findings: &mut Vec<Finding>) {
+pub(super) async fn all(context: &Context, store: &Store, verifier: Option<&Verifier>, findings: &mut Vec<Finding>) {
     if !reachable(store, findings).await {
         return;
     }
@@ -39,13 +39,13 @@ pub(super) async fn all(context: &Context, store: &Store, trust: Option<&Trust>,
         }
         Err(error) => findings.push(Finding::error("memory", &error)),
     }
-    if let Some(trust) = trust {
+    if let Some(verifier) = verifier {
         let entries = Control::default();
-        findings.push(or_error("control", control(store, trust, &entries).await));
-        findings.push(or_error("nodes", nodes(context, store, trust).await));
-        findings.push(or_error("tokens", tokens(context, store, trust).await));
-        lines::all(&Hall::over(context, store, trust, &entries), findings).await;
-        findings.push(or_error("routes", routes::check(store, trust).await));
+        findings.push(or_error("control", control(store, verifier, &entries).await));
+        findings.push(or_error("nodes", nodes(context, store, verifier).await));
+        findings.push(or_error("tokens", tokens(context, store, verifier).await));
+        lines::all(&Hall::over(context, store, verifier, &entries), findings).await;
+        findings.push(or_error("routes", routes::check(store, verifier).await));
     }
 }
 
@@ -281,11 +281,11 @@ fn replication(info: &Info) -> Finding {
     Finding::ok("replication", format!("primary with {replicas} replicas"))
 }
 
-async fn control(store: &Store, trust: &Trust, control: &Control) -> Result<Finding> {
-    let before = trust.audit().total();
-    control.refresh(store, trust).await?;
-    let forged = trust.audit().total() - before;
-    let old = control.signed_before(trust);
+async fn control(store: &Store, verifier: &Verifier, control: &Control) -> Result<Finding> {
+    let before = verifier.audit().total();
+    control.refresh(store, verifier).await?;
+    let forged = verifier.audit().total() - before;
+    let old = control.signed_before(verifier);
     let on: Vec<String> =
         control.entries().into_iter().filter(|(_, e)| e.value == "on").map(|(name, _)| name).collect();
     let mut detail = format!(
@@ -326,7 +326,7 @@ async fn strangers_of(store: &Store, control: &Control) -> Result<Vec<String>> {
     Ok(strange.take(STRANGERS_SHOWN).map(|name| view::plain(&view::cut(&name, NAME_SHOWN))).collect())
 }
 
-async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Finding> {
+async fn nodes(context: &Context, store: &Store, verifier: &Verifier) -> Result<Finding> {
     let (mut online, mut late, mut gone, mut forged) = (0_u64, 0_u64, 0_u64, 0_u64);
     let limits = context.limits();
     let (rosters, refused) = roster::rosters_and_refused(store).await?;
@@ -337,7 +337,7 @@ async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Findin
                 gone += 1;
                 continue;
             }
-            match row.and_then(|row| NodeRecord::from_row(trust, id, &row)) {
+            match row.and_then(|row| NodeRecord::from_row(verifier, id, &row)) {
                 Ok(record) => {
                     let age = store.clock().now_ms().saturating_sub(record.sent_at_ms);
                     if limits.judge(age) == crate::node::Liveness::Online { online += 1 } else { late += 1 }
@@ -361,8 +361,8 @@ async fn nodes(context: &Context, store: &Store, trust: &Trust) -> Result<Findin
     })
 }
 
-async fn tokens(context: &Context, store: &Store, trust: &Trust) -> Result<Finding> {
-    let book: Book = context.book_of(store, trust, Control::default());
+async fn tokens(context: &Context, store: &Store, verifier: &Verifier) -> Result<Finding> {
+    let book: Book = context.book_of(store, verifier, Control::default());
     let servers = book.servers().await?;
     let keys: Vec<_> = servers.iter().map(|server| store.keys().due(server)).collect();
     let patience = context.config.tokens.reap_interval_ms.saturating_mul(OVERDUE_REAPS);

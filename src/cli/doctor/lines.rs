@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, Player};
 use crate::queue::{LineView, PassRow, Ticket};
-use crate::store::{Key, Row, Trust};
+use crate::store::{Key, Row, Verifier};
 
 use super::super::queues::{Hall, is_of_one_line};
 use super::super::view;
@@ -102,7 +102,7 @@ async fn heads(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
         let names: Vec<&str> = players.iter().map(Player::as_str).collect();
         let Some(player) = players.first() else { continue };
         let row = hall.store.fields(&[hall.store.keys().tickets(name)], &names).await?.pop().unwrap_or_default();
-        let ticket = row.get(player.as_str()).map(|text| Ticket::verified(&hall.trust, name, player, text));
+        let ticket = row.get(player.as_str()).map(|text| Ticket::verified(&hall.verifier, name, player, text));
         if let Some(Err(Error::SchemaVersion { version, known, .. })) = ticket {
             blocked.push(format!("the head of {name} is of version {version}, this build knows {known}"));
         }
@@ -168,8 +168,8 @@ async fn tickets(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
         for (player, text) in row.fields() {
             // What is no player was written by hand and is looked at by nobody.
             let Ok(player) = Player::new(player) else { continue };
-            let ticket = Ticket::verified(&hall.trust, name, &player, text);
-            count.add(ticket.map(|ticket| ticket.is_of_old_secret(&hall.trust)))?;
+            let ticket = Ticket::verified(&hall.verifier, name, &player, text);
+            count.add(ticket.map(|ticket| ticket.is_of_old_secret(&hall.verifier)))?;
         }
     }
     let scope = if cut.is_empty() { String::new() } else { format!(" ({})", cut.join(", ")) };
@@ -194,7 +194,7 @@ async fn passes(hall: &Hall) -> Result<Finding> {
     let rows = hall.store.rows_each(&keys).await?;
     let mut count = Count::default();
     for ((line, player, _), row) in all.iter().zip(rows) {
-        match row.and_then(|row| old_pass(&hall.trust, line, player, &row)).transpose() {
+        match row.and_then(|row| old_pass(&hall.verifier, line, player, &row)).transpose() {
             None => {}
             Some(is_old) => count.add(is_old)?,
         }
@@ -205,8 +205,8 @@ async fn passes(hall: &Hall) -> Result<Finding> {
 }
 
 /// Whether a pass is of an old secret; none where it has expired since, or was spent or given up.
-fn old_pass(trust: &Trust, line: &LineName, player: &Player, row: &Row) -> Result<Option<bool>> {
-    let pass = PassRow::from_row(trust, line, player, row)?;
+fn old_pass(verifier: &Verifier, line: &LineName, player: &Player, row: &Row) -> Result<Option<bool>> {
+    let pass = PassRow::from_row(verifier, line, player, row)?;
     let lives = pass.is_some_and(|pass| pass.redeemed_at_ms.is_none() && !pass.void);
-    Ok(lives.then(|| !row.text("sig").starts_with(trust.keyring().kid().as_str())))
+    Ok(lives.then(|| !row.text("sig").starts_with(verifier.keyring().kid().as_str())))
 }

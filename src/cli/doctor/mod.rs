@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::Error;
-use crate::store::Trust;
+use crate::store::Verifier;
 
 use super::Failure;
 use super::context::Context;
@@ -76,12 +76,12 @@ impl Finding {
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
     let mut findings = Vec::new();
-    let trust = match context.trust() {
-        Ok(trust) => {
-            let also = trust.keyring().accepted_kids().len().saturating_sub(1);
-            let detail = format!("key id {}, {also} more accepted for verifying", trust.keyring().kid().as_str());
+    let verifier = match context.verifier() {
+        Ok(verifier) => {
+            let also = verifier.keyring().accepted_kids().len().saturating_sub(1);
+            let detail = format!("key id {}, {also} more accepted for verifying", verifier.keyring().kid().as_str());
             findings.push(Finding::ok("secret", detail));
-            Some(trust)
+            Some(verifier)
         }
         Err(error) => {
             findings.push(Finding::fail("secret", error.to_string(), "set the variable to the fleet's secret"));
@@ -91,9 +91,9 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let mut steps = Vec::new();
     match context.unprepared_store().await {
         Ok(store) => {
-            checks::all(context, &store, trust.as_ref(), &mut findings).await;
-            if let Some(trust) = trust.as_ref().filter(|_| options.probe) {
-                steps = probe::run(context, &store, trust, &mut findings).await;
+            checks::all(context, &store, verifier.as_ref(), &mut findings).await;
+            if let Some(verifier) = verifier.as_ref().filter(|_| options.probe) {
+                steps = probe::run(context, &store, verifier, &mut findings).await;
             }
         }
         Err(error @ Error::Unreachable { .. }) => {
@@ -101,18 +101,18 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
         }
         Err(error) => findings.push(Finding::error("reachable", &error)),
     }
-    report(context, trust.as_ref(), &findings, &steps)
+    report(context, verifier.as_ref(), &findings, &steps)
 }
 
 fn report(
     context: &Context,
-    trust: Option<&Trust>,
+    verifier: Option<&Verifier>,
     findings: &[Finding],
     steps: &[probe::Step],
 ) -> Result<(), Failure> {
     let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
     if context.json {
-        let audit = trust.map(|trust| trust.audit().total()).unwrap_or_default();
+        let audit = verifier.map(|verifier| verifier.audit().total()).unwrap_or_default();
         view::json(&json!({
             "ok": worst != Verdict::Fail, "checks": findings, "probe": steps, "not_believed": audit,
         }));

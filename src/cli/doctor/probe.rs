@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result};
 use crate::ids::{Incarnation, NodeId, OperationId, Player, RequestId, Role, TokenId};
 use crate::node::{Control, Identity, Lease, Membership, NodeRecord, roster};
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 use crate::token::{Book, BookOptions, Claimant, IssueOrder, IssueOutcome, ReapOptions, TokenState, reap_servers};
 
 use super::super::context::Context;
@@ -29,9 +29,14 @@ pub(super) struct Step {
 }
 
 /// Real round trips on a scratch node and player. What goes wrong is a finding; everything is taken away again.
-pub(super) async fn run(context: &Context, store: &Store, trust: &Trust, findings: &mut Vec<Finding>) -> Vec<Step> {
+pub(super) async fn run(
+    context: &Context,
+    store: &Store,
+    verifier: &Verifier,
+    findings: &mut Vec<Finding>,
+) -> Vec<Step> {
     let mut steps = Vec::new();
-    let outcome = walk(context, store, trust, &mut steps).await;
+    let outcome = walk(context, store, verifier, &mut steps).await;
     match outcome {
         Ok(()) if steps.iter().all(|step| step.good) => {
             findings.push(Finding::ok("probe", format!("{} steps, nothing left behind", steps.len())));
@@ -75,21 +80,25 @@ impl Timer<'_> {
     }
 }
 
-async fn walk(context: &Context, store: &Store, trust: &Trust, steps: &mut Vec<Step>) -> Result<()> {
+async fn walk(context: &Context, store: &Store, verifier: &Verifier, steps: &mut Vec<Step>) -> Result<()> {
     let scratch = Incarnation::fresh();
     let id = NodeId::new(format!("doctor-{scratch}"))?;
     let player = Player::new(format!("doctor-{scratch}"))?;
     let control = Control::default();
-    control.refresh(store, trust).await?;
+    control.refresh(store, verifier).await?;
     let identity = Identity { id: id.clone(), role: Role::new("doctor")?, addr: "127.0.0.1:1".to_owned() };
     let lease = Lease::new(id.clone(), LEASE_MS);
-    let mut member = Membership::new(store.clone(), trust.clone(), identity, lease.clone());
+    let mut member = Membership::new(store.clone(), verifier.clone(), identity, lease.clone());
     let mut timer = Timer { steps };
-    let walked = tokens(context, store, trust, &control, &mut member, &player, &mut timer).await;
+    let walked = tokens(context, store, verifier, &control, &mut member, &player, &mut timer).await;
 
     // Whatever happened above, nothing stays: an open token goes, the row and roster entry, then the scratch id's epoch.
-    let book =
-        Book::new(store.clone(), trust.clone(), control, BookOptions { audit_ms: AUDIT_MS, ..BookOptions::default() });
+    let book = Book::new(
+        store.clone(),
+        verifier.clone(),
+        control,
+        BookOptions { audit_ms: AUDIT_MS, ..BookOptions::default() },
+    );
     let released = match book.find(&player).await {
         Ok(Some(row)) if row.state.is_open() => {
             let me = Claimant { id: id.clone(), epoch: lease.epoch() };
@@ -106,7 +115,7 @@ async fn walk(context: &Context, store: &Store, trust: &Trust, steps: &mut Vec<S
 async fn tokens(
     context: &Context,
     store: &Store,
-    trust: &Trust,
+    verifier: &Verifier,
     control: &Control,
     member: &mut Membership,
     player: &Player,
@@ -118,7 +127,7 @@ async fn tokens(
     let me = Claimant { id: member.lease().id().clone(), epoch: member.lease().epoch() };
     let times = crate::agent::Setup::book_options(&context.config);
     let book = |ttl_ms, audit_ms| {
-        Book::new(store.clone(), trust.clone(), control.clone(), BookOptions { ttl_ms, audit_ms, ..times })
+        Book::new(store.clone(), verifier.clone(), control.clone(), BookOptions { ttl_ms, audit_ms, ..times })
     };
     let order = || IssueOrder {
         id: TokenId::fresh(),

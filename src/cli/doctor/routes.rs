@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::route::signed_before;
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 
 use super::{Finding, STRANGER};
 
@@ -10,8 +10,8 @@ use super::{Finding, STRANGER};
 const WALK_STEPS: usize = 200;
 
 /// Whether all of them are signed with the present secret.
-pub(super) async fn check(store: &Store, trust: &Trust) -> Result<Finding> {
-    let found = match signed_before(store, trust, WALK_STEPS).await {
+pub(super) async fn check(store: &Store, verifier: &Verifier) -> Result<Finding> {
+    let found = match signed_before(store, verifier, WALK_STEPS).await {
         Err(Error::Refused { refusal: StoreRefusal::Denied, .. }) => {
             return Ok(Finding::ok("routes", "the store does not let this user SCAN: signatures not looked at"));
         }

@@ -106,7 +106,7 @@ pub(super) fn status(agent: &Agent, id: Option<&str>) -> Value {
     let snapshot = agent.directory().snapshot();
     let online = snapshot.nodes.iter().filter(|view| view.liveness == crate::node::Liveness::Online).count();
     let drops: serde_json::Map<String, Value> = agent
-        .trust()
+        .verifier()
         .audit()
         .counts()
         .into_iter()

@@ -7,7 +7,7 @@ use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, NodeId};
 use crate::node::{CONFIG, Control};
 use crate::queue::{Line, LineOptions, lines};
-use crate::store::{Key, Store, Trust};
+use crate::store::{Key, Store, Verifier};
 
 use super::super::Failure;
 use super::super::context::Context;
@@ -44,7 +44,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Hall {
     pub store: Store,
-    pub trust: Trust,
+    pub verifier: Verifier,
     pub control: Control,
     config: Config,
     /// A config was named: what it does not name is configured nowhere.
@@ -62,14 +62,14 @@ impl Hall {
         Self::of(context, context.fleet_to_read().await?).await
     }
 
-    async fn of(context: &Context, (store, trust): (Store, Trust)) -> Result<Self> {
+    async fn of(context: &Context, (store, verifier): (Store, Verifier)) -> Result<Self> {
         let control = Control::default();
-        control.refresh(&store, &trust).await?;
-        Ok(Self::over(context, &store, &trust, &control))
+        control.refresh(&store, &verifier).await?;
+        Ok(Self::over(context, &store, &verifier, &control))
     }
 
     /// The lines of a store that is connected. A config that was pushed goes before the file, as it does on nodes.
-    pub fn over(context: &Context, store: &Store, trust: &Trust, control: &Control) -> Self {
+    pub fn over(context: &Context, store: &Store, verifier: &Verifier, control: &Control) -> Self {
         let pushed = control.entry(CONFIG).filter(|entry| !entry.value.is_empty());
         let config = match pushed.map(|entry| context.config.with_push(&entry.value)) {
             Some(Ok(config)) => config,
@@ -80,7 +80,7 @@ impl Hall {
             None => context.config.clone(),
         };
         let has_file = context.globals.config.is_some();
-        Self { store: store.clone(), trust: trust.clone(), control: control.clone(), config, has_file }
+        Self { store: store.clone(), verifier: verifier.clone(), control: control.clone(), config, has_file }
     }
 
     /// True where the config names the line.
@@ -99,7 +99,7 @@ impl Hall {
             },
             (None, Kind::Login) => LineOptions { configured: !self.has_file, ..LineOptions::new(name.clone()) },
         };
-        Line::new(self.store.clone(), self.trust.clone(), self.control.clone(), options)
+        Line::new(self.store.clone(), self.verifier.clone(), self.control.clone(), options)
     }
 
     /// The lines that hold tickets, those of the config, and those that are paused, by name.

@@ -22,7 +22,7 @@ pub(in crate::cli) async fn run(context: &Context, ListOptions {}: ListOptions) 
     let names = hall.names().await?;
     hall.say_defaults(&names);
     let mut not_believed = Doubts::default();
-    let admitters = look::admitters(&hall.store, &hall.trust, context.limits(), &mut not_believed).await?;
+    let admitters = look::admitters(&hall.store, &hall.verifier, context.limits(), &mut not_believed).await?;
     let mut lines = Vec::new();
     for name in &names {
         match Standing::of(&hall, &hall.line(name)?, &admitters).await {

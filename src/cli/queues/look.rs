@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ids::{LineName, NodeId, Role};
 use crate::node::{ADMITS_LABEL, Liveness, LivenessLimits, NodeRecord, roster};
 use crate::queue::Line;
-use crate::store::{Store, Trust};
+use crate::store::{Store, Verifier};
 
 use super::super::doubt::Doubts;
 use super::super::view::{self, Tone};
@@ -157,7 +157,7 @@ impl Admits {
 /// The proxies of the zone that admit, as far as their rows are fresh. Rows that do not verify go into `doubts`.
 pub(super) async fn admitters(
     store: &Store,
-    trust: &Trust,
+    verifier: &Verifier,
     limits: LivenessLimits,
     doubts: &mut Doubts,
 ) -> Result<Vec<Admits>> {
@@ -168,7 +168,7 @@ pub(super) async fn admitters(
             if row.as_ref().is_ok_and(crate::store::Row::is_empty) {
                 continue;
             }
-            match row.and_then(|row| NodeRecord::from_row(trust, id, &row)) {
+            match row.and_then(|row| NodeRecord::from_row(verifier, id, &row)) {
                 Ok(record) => {
                     let age_ms = store.clock().now_ms().saturating_sub(record.sent_at_ms);
                     let fresh = matches!(limits.judge(age_ms), Liveness::Online | Liveness::Suspect);

@@ -73,7 +73,7 @@ pub(super) async fn run(context: &Context, name: &LineName, player: &Player) -> 
     let ticket = tickets(&hall, name, std::slice::from_ref(player), &mut not_believed).await?.pop().flatten();
     let pass_name = format!("{name}:{player}");
     let row = hall.store.row(hall.store.keys().pass(&pass_name)).await?;
-    let pass = PassRow::from_row(&hall.trust, name, player, &row).unwrap_or_else(|error| {
+    let pass = PassRow::from_row(&hall.verifier, name, player, &row).unwrap_or_else(|error| {
         not_believed.add(format!("pass:{pass_name}"), &error);
         None
     });

@@ -47,7 +47,7 @@ pub(super) async fn run(context: &Context, name: &LineName, limit: usize) -> Res
     hall.say_defaults(std::slice::from_ref(name));
     let line = hall.line(name)?;
     let mut not_believed = Doubts::default();
-    let admitters = look::admitters(&hall.store, &hall.trust, context.limits(), &mut not_believed).await?;
+    let admitters = look::admitters(&hall.store, &hall.verifier, context.limits(), &mut not_believed).await?;
     let standing = Standing::of(&hall, &line, &admitters).await?;
     let heads = heads(&hall, &line, limit, &mut not_believed).await?;
     let dropped = dropped(&hall, &line, limit, &mut not_believed).await?;
@@ -114,7 +114,7 @@ pub(super) async fn tickets(
     let names: Vec<&str> = players.iter().map(Player::as_str).collect();
     let row = hall.store.fields(&[hall.store.keys().tickets(line)], &names).await?.pop().unwrap_or_default();
     let read = |player: &Player| {
-        let ticket = Ticket::verified(&hall.trust, line, player, row.get(player.as_str())?);
+        let ticket = Ticket::verified(&hall.verifier, line, player, row.get(player.as_str())?);
         ticket.inspect_err(|error| doubts.add(format!("tickets:{line} {player}"), error)).ok()
     };
     Ok(players.iter().map(read).collect())

@@ -114,7 +114,7 @@ impl Watch {
     async fn round(&mut self) -> Result<Round> {
         self.hall.store.sync_clock().await?;
         let mut doubts = Doubts::default();
-        let admitters = look::admitters(&self.hall.store, &self.hall.trust, self.limits, &mut doubts).await?;
+        let admitters = look::admitters(&self.hall.store, &self.hall.verifier, self.limits, &mut doubts).await?;
         let standing = Standing::of(&self.hall, &self.line, &admitters).await?;
         let mut heard = if self.feed.is_live() { Heard::NOTHING } else { Heard::GAP };
         while let Ok(item) = self.heard.try_recv() {

@@ -2,7 +2,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::ids::{Epoch, NodeId, Player, RequestId, TokenId};
-use crate::store::{Key, Store, Trust};
+use crate::store::{Key, Store, Verifier};
 use crate::token::{TokenRow, TokenState};
 
 use super::super::Failure;
@@ -39,7 +39,7 @@ struct Open {
 
 /// Shows the open tokens of one server or of all, soonest expiry first.
 pub(super) async fn run(context: &Context, server: Option<NodeId>, limit: usize) -> Result<(), Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let servers = match server {
         Some(server) => vec![server],
         None => {
@@ -56,7 +56,7 @@ pub(super) async fn run(context: &Context, server: Option<NodeId>, limit: usize)
         not_believed: Doubts::default(),
     };
     for server in &servers {
-        listing.add(&store, &trust, server).await?;
+        listing.add(&store, &verifier, server).await?;
     }
     listing.tokens.sort_by(|a, b| (a.expires_in_ms, &a.player).cmp(&(b.expires_in_ms, &b.player)));
     listing.total = listing.tokens.len();
@@ -70,13 +70,13 @@ pub(super) async fn run(context: &Context, server: Option<NodeId>, limit: usize)
 }
 
 impl Listing {
-    async fn add(&mut self, store: &Store, trust: &Trust, server: &NodeId) -> Result<()> {
+    async fn add(&mut self, store: &Store, verifier: &Verifier, server: &NodeId) -> Result<()> {
         let due = store.scores(store.keys().due(server)).await?;
         let players: Vec<Player> = due.into_iter().filter_map(|(player, _)| Player::new(player).ok()).collect();
         let keys: Vec<Key<'_>> = players.iter().map(|player| store.keys().token(player)).collect();
         let rows = store.rows_each(&keys).await?;
         for (player, row) in players.iter().zip(rows) {
-            match row.and_then(|row| TokenRow::from_row(trust, player, &row)) {
+            match row.and_then(|row| TokenRow::from_row(verifier, player, &row)) {
                 Ok(Some(row)) if row.state.is_open() && row.token.server == *server => {
                     self.tokens.push(Open::new(row, self.as_of));
                 }

@@ -62,10 +62,10 @@ struct Cancelled {
 
 /// Shows one player's row, whatever its state.
 pub(super) async fn run(context: &Context, player: &Player) -> Result<(), Failure> {
-    let (store, trust) = context.fleet_to_read().await?;
+    let (store, verifier) = context.fleet_to_read().await?;
     let row = store.row(store.keys().token(player)).await?;
     let now = store.clock().now_ms();
-    let token = TokenRow::from_row(&trust, player, &row).map_err(|error| with_advice(error, &store, player))?;
+    let token = TokenRow::from_row(&verifier, player, &row).map_err(|error| with_advice(error, &store, player))?;
     let whole = Whole {
         player: player.clone(),
         as_of: now,

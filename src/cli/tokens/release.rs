@@ -45,8 +45,8 @@ pub(super) fn reason(text: &str) -> Result<String, String> {
 
 /// Releases the open token of `player`, and says what happened.
 pub(super) async fn run(context: &Context, player: &Player, reason: &str) -> Result<(), Failure> {
-    let (store, trust) = context.fleet().await?;
-    let book = context.book_of(&store, &trust, Control::default());
+    let (store, verifier) = context.fleet().await?;
+    let book = context.book_of(&store, &verifier, Control::default());
     let operator = NodeId::new(OPERATOR)?;
     for _ in 0..TRIES {
         let found = book.find(player).await.map_err(|error| with_advice(error, &store, player))?;

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::ids::NodeId;
-use crate::store::Trust;
+use crate::store::Verifier;
 
 /// The fleet-wide kill switch.
 pub const KILL: &str = "kill";
@@ -41,19 +41,19 @@ impl ControlEntry {
     }
 
     /// Reads the bytes of the entry `name`. `None` where they do not verify, which is counted and audited.
-    pub fn from_bytes(trust: &Trust, name: &str, bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(verifier: &Verifier, name: &str, bytes: &[u8]) -> Option<Self> {
         let Ok(entry) = serde_json::from_slice::<Self>(bytes) else {
-            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+            verifier.audit().drop(AuditReason::ForgedControl, SOURCE, name);
             return None;
         };
         if entry.v != SCHEMA_VERSION {
-            trust.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
+            verifier.audit().drop(AuditReason::SchemaVersion, SOURCE, name);
             return None;
         }
         let (version, at, v) = (entry.version.to_string(), entry.at.to_string(), entry.v.to_string());
         let fields = [name, &entry.value, &version, &entry.by, &at, &v];
-        if trust.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
-            trust.audit().drop(AuditReason::ForgedControl, SOURCE, name);
+        if verifier.keyring().verify(Kind::Control, &fields, &entry.sig).is_err() {
+            verifier.audit().drop(AuditReason::ForgedControl, SOURCE, name);
             return None;
         }
         Some(entry)
@@ -76,9 +76,9 @@ pub(super) fn is_entry_name(name: &str) -> bool {
     name == KILL || name == CONFIG || node.is_some_and(|id| NodeId::new(id).is_ok())
 }
 
-pub(super) fn signed(trust: &Trust, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {
+pub(super) fn signed(verifier: &Verifier, name: &str, value: &str, version: u64, by: &str, at: u64) -> ControlEntry {
     let (version_text, at_text) = (version.to_string(), at.to_string());
     let fields = [name, value, &version_text, by, &at_text, SCHEMA_VERSION_TEXT];
-    let sig = trust.keyring().sign(Kind::Control, &fields).as_str().to_owned();
+    let sig = verifier.keyring().sign(Kind::Control, &fields).as_str().to_owned();
     ControlEntry { value: value.to_owned(), version, by: by.to_owned(), at, v: SCHEMA_VERSION, sig }
 }

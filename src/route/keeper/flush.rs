@@ -167,7 +167,7 @@ impl<K: ObjectType> Inner<K> {
             let me = book.acting()?;
             match book.read(key).await? {
                 Some(route) if route.is_of(&me.node, me.epoch) => {
-                    let held = Held::new(book.trust(), key, me, route.version);
+                    let held = Held::new(book.verifier(), key, me, route.version);
                     self.give_up(&held, false).await.map(|_| ())
                 }
                 _ => Ok(()),

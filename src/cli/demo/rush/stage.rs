@@ -72,7 +72,7 @@ impl Stage {
         let name = LineName::new(LINE)?;
         let config = ground.config.lines.get(&name).ok_or_else(|| Failure::Io("the demo has no line".to_owned()))?;
         let options = config.options(&name);
-        let line = Line::new(ground.store.clone(), ground.trust.clone(), Control::default(), options)?;
+        let line = Line::new(ground.store.clone(), ground.verifier.clone(), Control::default(), options)?;
         let guests = guests(players, PROXIES);
         let lease = Duration::from_millis(LEASE_MS);
         let ears = Arc::new(Ears::new(guests.iter().map(|guest| guest.name.clone()), lease));

@@ -42,14 +42,14 @@ async fn env_5_a_row_with_one_changed_field_is_refused_and_the_others_still_coun
     for field in Kind::Node.fields().iter().filter(|field| **field != "v") {
         let changed = BTreeMap::from([((*field).to_owned(), format!("{}1", row[*field]))]);
         write(&mut conn, "p1", &changed).await;
-        let trust = kit::trust();
+        let verifier = kit::verifier();
         let options = DirectoryOptions { limits: PATIENT, roles: None };
-        let view = Directory::new(store.clone(), trust.clone(), options, None);
+        let view = Directory::new(store.clone(), verifier.clone(), options, None);
         view.refresh().await.unwrap();
         assert!(view.look(&node("p1")).is_none(), "{field} was changed and believed");
         assert!(view.look(&node("other")).is_some());
-        assert_eq!(trust.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 1, "{field}");
-        assert_eq!(trust.audit().count(AuditReason::BadSignature), 1, "{field}");
+        assert_eq!(verifier.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 1, "{field}");
+        assert_eq!(verifier.audit().count(AuditReason::BadSignature), 1, "{field}");
         match view.resolve(&node("p1")).await {
             Err(Error::Untrusted { what, reason }) => assert_eq!((what.as_str(), reason), ("node:p1", "bad_signature")),
             other => panic!("{field}: {other:?}"),
@@ -98,7 +98,7 @@ async fn env_6_each_reason_to_refuse_a_row_is_counted_as_itself() {
     eventually("the view is read", LIMIT, async || !watcher.view.is_stale()).await;
     let seen: Vec<String> = watcher.view.snapshot().nodes.iter().map(|node| node.record.id.to_string()).collect();
     assert_eq!(seen, ["p1"], "and the rest goes on working");
-    let audit = watcher.trust.audit();
+    let audit = watcher.verifier.audit();
     for (id, _, reason) in &table {
         assert!(audit.count(*reason) > 0, "{id}");
         let before = audit.count(*reason);
@@ -153,7 +153,7 @@ async fn env_7_an_old_heartbeat_moves_nothing_back() {
         assert_eq!(seen.liveness, Liveness::Online);
     }
     assert_eq!(watcher.told(), [Event::Joined { node: id, epoch }]);
-    assert_eq!(watcher.trust.audit().total(), 0, "they were valid once; it is their order that refuses them");
+    assert_eq!(watcher.verifier.audit().total(), 0, "they were valid once; it is their order that refuses them");
 }
 
 // ENV-5, ENV-6: the channel is as open as the store.
@@ -179,7 +179,7 @@ async fn env_5_forged_heartbeats_are_dropped_and_counted() {
         assert_ne!(forged, genuine);
         let _: u64 = ask(&mut conn, &["PUBLISH", &key("events:node"), &forged]).await;
     }
-    let audit = watcher.trust.audit();
+    let audit = watcher.verifier.audit();
     eventually("all of it is counted", LIMIT, async || audit.total() >= 5).await;
     assert_eq!(audit.count(AuditReason::UnknownKey), 1, "signed with another secret");
     assert!(audit.count(AuditReason::BadSignature) >= 1 && audit.count(AuditReason::Malformed) >= 1);

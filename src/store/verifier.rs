@@ -5,12 +5,12 @@ use super::Row;
 
 /// What is believed and what happens to the rest: the fleet's keys and the audit of what did not verify. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct Verifier {
     keyring: Keyring,
     audit: Audit,
 }
 
-impl Trust {
+impl Verifier {
     /// With these keys, and an audit of its own.
     pub fn new(keyring: Keyring) -> Self {
         Self { keyring, audit: Audit::new() }
