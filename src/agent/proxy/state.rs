@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::core::Core;
 use crate::agent::model::{Reason, Refusal, Transfer};
 use crate::agent::wait::Waits;
-use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
+use crate::ids::{NodeEpoch, NodeId, OperationId, Player, RequestId, Role};
 use crate::select::Candidates;
-use crate::token::{Claimant, Token};
+use crate::token::Token;
 
 /// What the parts of a proxy share.
 pub(in crate::agent) struct Proxy {
@@ -67,8 +67,8 @@ impl Proxy {
     }
 
     /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
-    pub fn claimant(&self) -> Claimant {
-        Claimant { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
+    pub fn claimant(&self) -> NodeEpoch {
+        NodeEpoch { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
     }
 
     /// Releases the claim `op` in the background until the answer is definite, for as long as the token could live.
