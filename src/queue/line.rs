@@ -196,8 +196,8 @@ impl Line {
     }
 
     /// The call of an enter without an offer, for many in one pipeline.
-    #[cfg(feature = "cli")]
-    pub(crate) fn enter_call_for(
+    #[doc(hidden)]
+    pub fn enter_call_for(
         &self,
         holder: &Claimant,
         player: &Player,
