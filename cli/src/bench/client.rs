@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use crate::Failure;
 use maitred::error::{Error, Result};
+use maitred::ids::NodeEpoch;
 use maitred::store::{BareCall, Store};
-use maitred::token::{Book, ClaimOutcome, Claimant, ConsumeOutcome, IssueOrder, IssueOutcome};
+use maitred::token::{Book, ClaimOutcome, ConsumeOutcome, IssueOrder, IssueOutcome};
 
 use super::bare;
 use super::calls::{Life, payload};
@@ -83,8 +84,8 @@ impl Floor {
 
 struct Ours {
     book: Book,
-    backend: Claimant,
-    proxy: Claimant,
+    backend: NodeEpoch,
+    proxy: NodeEpoch,
     payload: Box<RawValue>,
 }
 

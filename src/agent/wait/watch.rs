@@ -8,17 +8,17 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::background::jitter;
-use crate::agent::core::LineHint;
-use crate::agent::proxy::{Proxy, Reason};
+use crate::agent::core::{LineHint, jitter};
+use crate::agent::model::Reason;
+use crate::agent::proxy::Proxy;
 use crate::error::Result;
-use crate::ids::Player;
+use crate::ids::{NodeEpoch, Player};
 use crate::node::LeaseEvent;
-use crate::queue::{Holder, Line, LineEvent, POSITIONS_MAX, TicketText};
+use crate::queue::{Line, LineEvent, POSITIONS_MAX, TicketText};
 
 use super::decide::Cause;
-use super::handle::WaitUpdate;
 use super::slot::Slot;
+use super::update::WaitUpdate;
 use super::upkeep::end_if_removed;
 
 /// Longest time between two looks.
@@ -146,7 +146,7 @@ impl Proxy {
 
     /// A call whose outcome nobody learnt left a ticket here. Its place is kept for the grace, for somebody who comes back:
     /// in the line it would take a place from those who wait.
-    async fn give_up_ghosts(&self, line: &Line, holder: &Holder, through: HashSet<Player>) -> Result<()> {
+    async fn give_up_ghosts(&self, line: &Line, holder: &NodeEpoch, through: HashSet<Player>) -> Result<()> {
         let ghosts = self.waits.ghosts(line.name(), through, GHOSTS);
         for (player, ticket) in ghosts.iter().zip(line.tickets_of(&ghosts).await?) {
             if let Some(TicketText::Good(ticket)) = ticket
