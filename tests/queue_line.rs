@@ -11,5 +11,9 @@ mod lanes;
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
+#[path = "queue_line/removed_lanes.rs"]
+mod removed_lanes;
+#[path = "queue_line/upkeep.rs"]
+mod upkeep;
 #[path = "queue_line/wait.rs"]
 mod wait;
