@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
-use crate::ids::Epoch;
+use crate::ids::{Epoch, NodeEpoch};
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
     ADMITS_LABEL, Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership,
@@ -19,7 +19,7 @@ use crate::node::{
 };
 use crate::queue::LineEvent;
 use crate::store::{Feed, FeedItem, Store, Verifier};
-use crate::token::{Book, Claimant, TokenEvent};
+use crate::token::{Book, TokenEvent};
 
 use super::background;
 use super::config::Config;
@@ -214,8 +214,8 @@ impl Core {
     }
 
     /// This node as whoever issues, claims or releases. Errors with [`Error::LeaseLost`] without a lease.
-    pub fn acting(&self) -> Result<Claimant> {
-        Ok(Claimant { id: self.identity.id.clone(), epoch: self.lease.require()? })
+    pub fn acting(&self) -> Result<NodeEpoch> {
+        Ok(NodeEpoch { id: self.identity.id.clone(), epoch: self.lease.require()? })
     }
 
     /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.

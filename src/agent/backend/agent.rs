@@ -13,10 +13,10 @@ use crate::agent::core::{Agent, Core, LoadSource};
 use crate::agent::wait::{Serving, serve};
 use crate::agent::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Player, Region, TokenId};
+use crate::ids::{Epoch, NodeEpoch, Player, Region, TokenId};
 use crate::message::{CallError, Incoming, Registration, json_handler};
 use crate::node::{LoadSample, NodeState};
-use crate::token::{Claimant, IssueOrder, IssueOutcome, Ledger};
+use crate::token::{IssueOrder, IssueOutcome, Ledger};
 
 use super::drain;
 use super::settle;
@@ -187,7 +187,7 @@ impl<I: Inventory> Backend<I> {
         self.issue(&server, order, place).await
     }
 
-    async fn issue(&self, server: &Claimant, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
+    async fn issue(&self, server: &NodeEpoch, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
         let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config().tokens.ttl_ms);
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.tell(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
@@ -199,7 +199,7 @@ impl<I: Inventory> Backend<I> {
     /// by the settling loop.
     pub async fn settle_issue(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         mut order: IssueOrder,
         repeat: bool,
     ) -> Result<PlaceAnswer, CallError> {
@@ -254,7 +254,7 @@ impl<I: Inventory> Backend<I> {
             tokens.push((id, player, epoch));
         }
         let release = |(id, player, epoch): (TokenId, Player, Epoch)| async move {
-            let by = Claimant { id: self.core.identity.id.clone(), epoch };
+            let by = NodeEpoch { id: self.core.identity.id.clone(), epoch };
             match self.core.book.release_own(&id, &player, &by, "shutting_down").await {
                 Ok(_) => self.ledger().released(&id),
                 Err(error) => tracing::warn!(%player, token = %id, %error, "could not release; it expires"),

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use crate::agent::background::jitter;
 use crate::error::Result;
-use crate::ids::{Epoch, SessionId};
-use crate::queue::{Admission, Attributes, Failed, Holder, Left};
+use crate::ids::{Epoch, NodeEpoch, SessionId};
+use crate::queue::{Admission, Attributes, Failed, Left};
 
 use super::desk::Desk;
 use super::entry::Departure;
@@ -74,7 +74,7 @@ impl Desk {
         let line = &self.known_room(name)?.line;
         match &goodbye.what {
             Going::Visit { session, departure } => {
-                let holder = Holder { proxy: self.core.identity.id.clone(), epoch: goodbye.epoch };
+                let holder = NodeEpoch { id: self.core.identity.id.clone(), epoch: goodbye.epoch };
                 match departure {
                     Departure::Dropped => line.away(&holder, player, session).await,
                     Departure::Quit => line.leave(&holder, player, session).await,

@@ -15,9 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::agent::background::jitter;
 use crate::agent::core::LineHint;
 use crate::error::{Class, Error, Result, StoreRefusal};
-use crate::ids::{LineName, Player, SessionId};
-use crate::queue::{Admission, Entered, Holder, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
-use crate::token::Claimant;
+use crate::ids::{LineName, NodeEpoch, Player, SessionId};
+use crate::queue::{Admission, Entered, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
 
 use super::desk::Desk;
 use super::entry::Departure;
@@ -161,9 +160,8 @@ impl Desk {
         let (own, strays): (Vec<Pending>, Vec<Pending>) =
             pending.into_iter().partition(|pending| pending.epoch == me.epoch);
         self.enter_again(room, &me, strays).await?;
-        let holder = Holder { proxy: me.id, epoch: me.epoch };
         let breaks = self.core.store.breaks();
-        let through: HashSet<String> = line.waiting_through(&holder).await?.into_iter().collect();
+        let through: HashSet<String> = line.waiting_through(&me).await?.into_iter().collect();
         self.visits().found(line.name(), &through, breaks);
         let lost = own.iter().filter(|pending| !through.contains(pending.player.as_str()));
         let lost: Vec<_> = lost.map(|pending| (pending.player.clone(), pending.session.clone())).collect();
@@ -181,7 +179,7 @@ impl Desk {
                     self.inspect(room, unlisted(&own, &through, &standing), true).await?;
                 }
             }
-            *ghosts = self.give_up_ghosts(room, &holder, through, ghosts).await?;
+            *ghosts = self.give_up_ghosts(room, &me, through, ghosts).await?;
         }
         Ok(())
     }
@@ -265,7 +263,7 @@ impl Desk {
 
     /// Enters players again who wait here, the foremost first, each under the session of the visit. The store takes the
     /// calls in the order in which they are sent, so that many may be under way.
-    async fn enter_again(&self, room: &Room, me: &Claimant, pending: Vec<Pending>) -> Result<()> {
+    async fn enter_again(&self, room: &Room, me: &NodeEpoch, pending: Vec<Pending>) -> Result<()> {
         let mut pending = pending.into_iter();
         // One that has forgotten the scripts, or whose time is another, is asked twice: not in the middle of the others.
         if let Some(foremost) = pending.next() {
@@ -276,7 +274,7 @@ impl Desk {
         unconstrained(calls.buffered(AGAIN_AT_ONCE).try_collect::<()>()).await
     }
 
-    async fn enter_one_again(&self, room: &Room, me: &Claimant, pending: Pending) -> Result<()> {
+    async fn enter_one_again(&self, room: &Room, me: &NodeEpoch, pending: Pending) -> Result<()> {
         let Pending { player, session, lane, attributes, .. } = pending;
         // Whoever stands in a lane that was taken away is served with the last one that is left.
         let last = room.config.lanes.len().saturating_sub(1);
@@ -311,7 +309,7 @@ impl Desk {
     async fn give_up_ghosts(
         &self,
         room: &Room,
-        holder: &Holder,
+        holder: &NodeEpoch,
         through: HashSet<String>,
         before: &HashSet<String>,
     ) -> Result<HashSet<String>> {
@@ -356,6 +354,6 @@ fn unlisted(own: &[Pending], through: &HashSet<String>, standing: &Standing) -> 
 }
 
 /// True for a ticket of another visit. One of an earlier visit through this node is not: the present visit writes it anew.
-fn is_elsewhere(ticket: &Ticket, session: &SessionId, me: &Claimant) -> bool {
-    ticket.session != *session && ticket.holder.proxy != me.id
+fn is_elsewhere(ticket: &Ticket, session: &SessionId, me: &NodeEpoch) -> bool {
+    ticket.session != *session && ticket.holder.id != me.id
 }

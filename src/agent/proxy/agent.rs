@@ -12,9 +12,9 @@ use crate::agent::core::{Agent, Core};
 use crate::agent::lines::Desk;
 use crate::agent::wait::{WaitUpdate, Waits, watch};
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId, Player, RequestId, Role};
+use crate::ids::{NodeEpoch, NodeId, OperationId, Player, RequestId, Role};
 use crate::select::Candidates;
-use crate::token::{CancelOutcome, Claimant, ReleaseOutcome, Token, TokenRow};
+use crate::token::{CancelOutcome, ReleaseOutcome, Token, TokenRow};
 
 use super::dispatch::Dispatch;
 use super::placement::Placement;
@@ -70,8 +70,8 @@ impl Proxy {
     }
 
     /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
-    pub fn claimant(&self) -> Claimant {
-        Claimant { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
+    pub fn claimant(&self) -> NodeEpoch {
+        NodeEpoch { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
     }
 
     /// Releases the claim `op` in the background until the answer is definite, for as long as the token could live.

@@ -8,10 +8,10 @@ use tokio::time::timeout;
 use crate::agent::config::Config;
 use crate::agent::live::Live;
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, OperationId, Player};
+use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player};
 use crate::node::Control;
 use crate::store::{Store, Verifier};
-use crate::token::{Book, Claimant, ReleaseOutcome};
+use crate::token::{Book, ReleaseOutcome};
 
 use super::request::{Outcome, Transfer};
 use super::take::take;
@@ -107,8 +107,8 @@ impl RouterAgent {
         }
     }
 
-    fn claimant(&self) -> Claimant {
-        Claimant { id: self.id.clone(), epoch: Epoch::NONE }
+    fn claimant(&self) -> NodeEpoch {
+        NodeEpoch { id: self.id.clone(), epoch: Epoch::NONE }
     }
 }
 

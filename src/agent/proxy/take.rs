@@ -3,10 +3,10 @@
 
 use crate::agent::config::TextsConfig;
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId, Player};
+use crate::ids::{NodeEpoch, NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Verifier};
-use crate::token::{Book, ClaimOutcome, Claimant, Token, TokenState};
+use crate::token::{Book, ClaimOutcome, Token, TokenState};
 
 use super::agent::{Claiming, reason_of};
 use super::request::{Outcome, Reason, Refusal, Request, Transfer};
@@ -18,7 +18,7 @@ use super::request::{Outcome, Reason, Refusal, Request, Transfer};
 pub(super) async fn take(
     book: &Book,
     verifier: &Verifier,
-    claimant: &Claimant,
+    claimant: &NodeEpoch,
     player: &Player,
     asked: Option<&Request>,
     op: &OperationId,

@@ -10,8 +10,8 @@ use crate::agent::config::{Config, OnNoCandidate};
 use crate::agent::core::Core;
 use crate::agent::proxy::{Charge, Proxy, ProxyAgent, Reason, Request, reason_of};
 use crate::error::{Error, Result};
-use crate::ids::{LineName, Player, RequestId};
-use crate::queue::{Attributes, Entered, Holder, Left, Line};
+use crate::ids::{LineName, NodeEpoch, Player, RequestId};
+use crate::queue::{Attributes, Entered, Left, Line};
 use crate::token::CancelOutcome;
 
 use super::handle::{WaitUpdate, Waiting};
@@ -169,9 +169,8 @@ impl Proxy {
         }
     }
 
-    pub(super) fn holder(&self) -> Holder {
-        let claimant = self.claimant();
-        Holder { proxy: claimant.id, epoch: claimant.epoch }
+    pub(super) fn holder(&self) -> NodeEpoch {
+        self.claimant()
     }
 
     /// No ticket and no live token stays. The mark comes first: a drain meets it, or was before it and left a token that the

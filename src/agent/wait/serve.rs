@@ -15,10 +15,10 @@ use crate::agent::core::LineHint;
 use crate::agent::setup::Setup;
 use crate::agent::wire::PlaceRequest;
 use crate::error::{Error, Result, StoreRefusal};
-use crate::ids::{LineName, Region, TokenId};
+use crate::ids::{LineName, NodeEpoch, Region, TokenId};
 use crate::node::NodeState;
 use crate::queue::{DRAINED_ATTEMPT, Drained, Line, LineEvent, Wish, pages};
-use crate::token::{Claimant, IssueOrder};
+use crate::token::IssueOrder;
 
 use super::awaited::Awaited;
 use super::depth::{Depth, Offered, is_sold_out};
@@ -133,7 +133,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// As whom it may promise places now.
-    fn may_promise(&self) -> Option<Claimant> {
+    fn may_promise(&self) -> Option<NodeEpoch> {
         let (core, condition) = (&self.core, self.core.condition());
         let own = &core.identity.id;
         let closed = condition.state == NodeState::ShuttingDown
@@ -318,7 +318,7 @@ impl<I: Inventory> Backend<I> {
     /// that is not known is left to the settling loop, with the place.
     pub(in crate::agent) async fn settle_drain(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         order: &IssueOrder,
         repeat: bool,
     ) -> Result<bool> {

@@ -12,9 +12,9 @@ use crate::agent::background::jitter;
 use crate::agent::core::LineHint;
 use crate::agent::proxy::{Proxy, Reason};
 use crate::error::Result;
-use crate::ids::Player;
+use crate::ids::{NodeEpoch, Player};
 use crate::node::LeaseEvent;
-use crate::queue::{Holder, Line, LineEvent, POSITIONS_MAX, TicketText};
+use crate::queue::{Line, LineEvent, POSITIONS_MAX, TicketText};
 
 use super::decide::Cause;
 use super::handle::WaitUpdate;
@@ -146,7 +146,7 @@ impl Proxy {
 
     /// A call whose outcome nobody learnt left a ticket here. Its place is kept for the grace, for somebody who comes back:
     /// in the line it would take a place from those who wait.
-    async fn give_up_ghosts(&self, line: &Line, holder: &Holder, through: HashSet<Player>) -> Result<()> {
+    async fn give_up_ghosts(&self, line: &Line, holder: &NodeEpoch, through: HashSet<Player>) -> Result<()> {
         let ghosts = self.waits.ghosts(line.name(), through, GHOSTS);
         for (player, ticket) in ghosts.iter().zip(line.tickets_of(&ghosts).await?) {
             if let Some(TicketText::Good(ticket)) = ticket
