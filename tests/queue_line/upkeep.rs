@@ -52,7 +52,8 @@ async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_
         assert_eq!(l2.sweep().await.unwrap().out, 3, "{lost}");
         drop(p2);
         l2.clear().await.unwrap();
-        let left: Vec<String> = hall.keys().await.into_iter().filter(|key| key.contains("login") || key == "lines").collect();
+        let left: Vec<String> =
+            hall.keys().await.into_iter().filter(|key| key.contains("login") || key == "lines").collect();
         assert_eq!(left, ["gate:login"], "{lost}: only the gate of a configured line is left");
     }
 }
