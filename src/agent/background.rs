@@ -309,6 +309,10 @@ async fn reaper(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             () = sleep(jitter(wait)) => {}
         }
+        // A claimant may only be as late as this node was.
+        if !core.may_judge() {
+            continue;
+        }
         match reap(&core.book, options).await {
             Ok(report) if report.expired + report.reopened + report.healed > 0 => {
                 tracing::info!(?report, "reaped");
@@ -327,6 +331,9 @@ async fn upkeep(core: Arc<Core>) {
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = sleep(jitter(every)) => {}
+        }
+        if !core.may_judge() {
+            continue;
         }
         let done = async {
             let removed = roster::remove_silent(&core.store, removed_ms).await?;

@@ -35,6 +35,7 @@ mod event;
 mod leave;
 mod line;
 mod look;
+mod new_players;
 mod options;
 mod outcome;
 mod pass;

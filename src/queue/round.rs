@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::ticket::{Ticket, TicketText};
 pub const ROUND_MAX: usize = 64;
 /// Most proxies whose players one round looks at.
 const HOLDERS_MAX: usize = 16;
-/// Age from which a heartbeat is not believed any more, in ms.
+/// Age from which a heartbeat is not believed any more, in ms, unless the config says otherwise.
 const STALE_AFTER_MS: u64 = 3_000;
 
 /// One node's share in the admission of a line. Any number may run at once, on any nodes: a player is admitted by one,
@@ -28,6 +29,8 @@ pub struct Admitter {
     line: Line,
     choice: Choice,
     places: Arc<Mutex<[Places; 2]>>,
+    stale_after_ms: Arc<AtomicU64>,
+    judges: bool,
     dice: Dice,
 }
 
@@ -45,14 +48,33 @@ struct Head {
 impl Admitter {
     /// An admitter that picks by `choice`. `seed` makes the picks repeatable.
     pub fn new(line: Line, choice: Choice, seed: u64) -> Self {
-        Self { line, choice, places: Arc::default(), dice: Dice::new(seed) }
+        let stale_after_ms = Arc::new(STALE_AFTER_MS.into());
+        Self { line, choice, places: Arc::default(), stale_after_ms, judges: true, dice: Dice::new(seed) }
     }
 
-    /// Another one for the same line that shares what this one learns of free places: for the offers of those who enter
-    /// while a round is under way.
+    /// Another one for the same line that shares what this one learns of free places, and how long it believes a heartbeat:
+    /// for the offers of those who enter while a round is under way.
     #[must_use]
     pub fn sharing(&self, seed: u64) -> Self {
-        Self { line: self.line.clone(), choice: self.choice, places: Arc::clone(&self.places), dice: Dice::new(seed) }
+        Self {
+            line: self.line.clone(),
+            choice: self.choice,
+            places: Arc::clone(&self.places),
+            stale_after_ms: Arc::clone(&self.stale_after_ms),
+            judges: self.judges,
+            dice: Dice::new(seed),
+        }
+    }
+
+    /// Age from which it sends nobody to a node whose heartbeat is that old, in ms. Default 3,000.
+    pub fn believes_for(&self, stale_after_ms: u64) {
+        self.stale_after_ms.store(stale_after_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it may put players away whose proxy seems to be dead (default true). Whoever was away itself, or hears another
+    /// store, cannot know: to it everybody seems to be silent. Then a round ends at the first such player.
+    pub fn judges(&mut self, on: bool) {
+        self.judges = on;
     }
 
     fn places(&self) -> MutexGuard<'_, [Places; 2]> {
@@ -79,7 +101,11 @@ impl Admitter {
             if !wanted {
                 continue;
             }
-            let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |record| self.barred(record));
+            let stale_after_ms = self.stale_after_ms.load(Ordering::Relaxed);
+            let mut all = targets(snapshot, role, stale_after_ms, Some(most), |record| self.barred(record));
+            for target in &mut all {
+                target.new_left = target.new_left.map(|_| self.line.new_left(&target.id));
+            }
             let mut known = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(places), Some(list)) = (known.get_mut(at), lists.get_mut(at)) {
                 places.retain(&all);
@@ -107,7 +133,8 @@ impl Admitter {
     /// Errors besides those of the store: [`LeaseLost`](crate::Error::LeaseLost), [`Fenced`](crate::Error::Fenced),
     /// [`KillSwitch`](crate::Error::KillSwitch).
     pub async fn round(&mut self, who: &NodeEpoch, snapshot: &Snapshot) -> Result<Round> {
-        let heads = limit_holders(self.peek().await?);
+        let mut heads = limit_holders(self.peek().await?);
+        let is_held_up = !self.judges && self.stop_at_the_silent(&mut heads).await?;
         let lists = self.candidates(snapshot);
         let [servers, links] = lists;
         let (backend, link) = self.choice.picks();
@@ -145,7 +172,11 @@ impl Admitter {
             let answer = self.line.store.run(&call).await?;
             self.line.count("admit", &answer);
             if answer.word() == "ROUND" {
-                let round = self.read(&answer, &heads, &passes, [&servers, &links])?;
+                let mut round = self.read(&answer, &heads, &passes, [&servers, &links])?;
+                round.admitted.iter().for_each(|admission| self.line.sent(&admission.pass));
+                if is_held_up && heads.is_empty() {
+                    round.stop = Stop::Silent;
+                }
                 metrics::gauge!("maitred_line_waiting", "line" => self.line.options.name.to_string())
                     .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
                 metrics::counter!("maitred_admissions_total", "line" => self.line.options.name.to_string())
@@ -155,6 +186,23 @@ impl Admitter {
             self.line.refused(&answer, who).await?;
         }
         Err(asked_too_often("admitting"))
+    }
+
+    /// Cuts the heads off at the first whose proxy seems to be dead; true where there is one.
+    async fn stop_at_the_silent(&self, heads: &mut Vec<Head>) -> Result<bool> {
+        let mut living: Vec<&NodeEpoch> = Vec::new();
+        for at in 0..heads.len() {
+            let Some(holder) = heads.get(at).and_then(|head| head.holder.as_ref()) else { continue };
+            if living.contains(&holder) {
+                continue;
+            }
+            if !self.line.is_alive(holder).await? {
+                heads.truncate(at);
+                return Ok(true);
+            }
+            living.push(holder);
+        }
+        Ok(false)
     }
 
     /// The first of the line in the order of service.

@@ -104,14 +104,14 @@ async fn r_51_the_tickets_of_a_dead_proxy_hold_nobody_up_for_longer_than_its_lea
     let world = World::with(LineConfig { tick_ms: 400, ..line() });
     let server = world.server("b1", 10).await;
     server.accepts(false);
-    let (p1, p2) = (world.proxy("p1").await, world.proxy("p2").await);
-    for proxy in [&p1, &p2] {
-        sees_accepting(proxy, &server, false).await;
-    }
+    let p1 = world.proxy("p1").await;
+    sees_accepting(&p1, &server, false).await;
     let names: Vec<String> = (0..3_000).map(|n| format!("player-{n}")).collect();
     for part in names.chunks(100) {
         join_all(part.iter().map(|name| waits(&p1, name))).await;
     }
+    // New, so that its first sweep comes when all should be over.
+    let p2 = world.proxy("p2").await;
     let mut behind = waits(&p2, "behind").await;
     let lease = Duration::from_millis(p1.agent().lease().length_ms());
     // Gone without a word. While no place is free nobody is admitted, and the dead are put away.
@@ -121,7 +121,7 @@ async fn r_51_the_tickets_of_a_dead_proxy_hold_nobody_up_for_longer_than_its_lea
     let took = begin.elapsed();
     server.accepts(true);
     admitted(&mut behind).await;
-    assert!(took < lease + Duration::from_millis(1_200), "{took:?}, and the lease is {lease:?}");
+    assert!(took < lease + Duration::from_millis(1_000), "{took:?}, and the lease is {lease:?}");
 }
 
 // when the store comes back after a stall every lease is over. Whoever is back first must not put the others' players
