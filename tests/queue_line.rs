@@ -11,8 +11,6 @@ mod lanes;
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
-#[path = "queue_line/removed_lanes.rs"]
-mod removed_lanes;
 #[path = "queue_line/upkeep.rs"]
 mod upkeep;
 #[path = "queue_line/wait.rs"]

@@ -32,6 +32,7 @@ mod admission;
 mod after;
 mod estimate;
 mod event;
+mod heads;
 mod leave;
 mod line;
 mod look;

@@ -80,16 +80,15 @@ mod tests {
     // gate must be.
     #[test]
     fn r_51_a_server_gets_its_own_share_of_the_gate_without_a_break_and_no_more_than_a_little_above() {
-        let (sent, b1) = (NewPlayers::default(), NodeId::new("b1").expect("valid"));
+        let b1 = NodeId::new("b1").expect("valid");
         for (limit, offered, least, most) in
             [(100, 100, 1_000, 1_000), (5, 15, 50, 66), (1, 1, 10, 10), (100, 400, 1_000, 1_310)]
         {
-            let mut taken = 0;
+            let (sent, mut taken) = (NewPlayers::default(), 0);
             // Ten seconds in steps of 10 ms.
             let mut owed = 0.0;
-            let begin = u64::from(limit + offered) * 1_000_000;
             for step in 0..1_000_u64 {
-                let now_ms = begin + step * 10;
+                let now_ms = 1_000_000 + step * 10;
                 owed += f64::from(offered) / 100.0;
                 while owed >= 0.999 && sent.left(&b1, limit, now_ms) > 0 {
                     sent.sent(&b1, 1, limit, now_ms);

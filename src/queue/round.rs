@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
-use crate::ids::{NodeEpoch, OperationId, Player, Role, SessionId};
+use crate::ids::{NodeEpoch, OperationId, Role};
 use crate::node::{KILL, NodeRecord, Snapshot, kill_name};
 use crate::store::{Answer, Invocation, scripts};
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
+use super::heads::Head;
 use super::line::{Line, REASKS, asked_too_often, text};
 use super::outcome::{Admission, Round, Stop};
 use super::pass::LoginPass;
-use super::ticket::{Ticket, TicketText};
 
 /// Most players that one round admits.
 pub const ROUND_MAX: usize = 64;
-/// Most proxies whose players one round looks at.
-const HOLDERS_MAX: usize = 16;
 /// Age from which a heartbeat is not believed any more, in ms, unless the config says otherwise.
 const STALE_AFTER_MS: u64 = 3_000;
 
@@ -32,17 +30,6 @@ pub struct Admitter {
     stale_after_ms: Arc<AtomicU64>,
     judges: bool,
     dice: Dice,
-}
-
-/// One head of the line, as it was read.
-struct Head {
-    lane: u64,
-    player: Player,
-    text: String,
-    verdict: &'static str,
-    holder: Option<NodeEpoch>,
-    /// Lane and visit, as they are signed.
-    signed: Option<(u16, SessionId)>,
 }
 
 impl Admitter {
@@ -133,8 +120,8 @@ impl Admitter {
     /// Errors besides those of the store: [`LeaseLost`](crate::Error::LeaseLost), [`Fenced`](crate::Error::Fenced),
     /// [`KillSwitch`](crate::Error::KillSwitch).
     pub async fn round(&mut self, who: &NodeEpoch, snapshot: &Snapshot) -> Result<Round> {
-        let mut heads = limit_holders(self.peek().await?);
-        let is_held_up = !self.judges && self.stop_at_the_silent(&mut heads).await?;
+        let mut heads = self.line.heads(ROUND_MAX).await?;
+        let is_held_up = !self.judges && self.line.stop_at_the_silent(&mut heads).await?;
         let lists = self.candidates(snapshot);
         let [servers, links] = lists;
         let (backend, link) = self.choice.picks();
@@ -186,57 +173,6 @@ impl Admitter {
             self.line.refused(&answer, who).await?;
         }
         Err(asked_too_often("admitting"))
-    }
-
-    /// Cuts the heads off at the first whose proxy seems to be dead; true where there is one.
-    async fn stop_at_the_silent(&self, heads: &mut Vec<Head>) -> Result<bool> {
-        let mut living: Vec<&NodeEpoch> = Vec::new();
-        for at in 0..heads.len() {
-            let Some(holder) = heads.get(at).and_then(|head| head.holder.as_ref()) else { continue };
-            if living.contains(&holder) {
-                continue;
-            }
-            if !self.line.is_alive(holder).await? {
-                heads.truncate(at);
-                return Ok(true);
-            }
-            living.push(holder);
-        }
-        Ok(false)
-    }
-
-    /// The first of the line in the order of service.
-    async fn peek(&self) -> Result<Vec<Head>> {
-        let line = &self.line;
-        let (keys, name) = (line.store.keys(), &line.options.name);
-        let call = Invocation::new(&scripts::QUEUE_PEEK, &[keys.line(name), keys.tickets(name), keys.gate(name)])
-            .arg(&line.options.lanes_text())
-            .arg(ROUND_MAX);
-        let answer = line.store.run(&call).await?;
-        let mut heads = Vec::new();
-        for head in answer.values().get(2..).unwrap_or_default().chunks_exact(3) {
-            let [lane, player, text] = head else { continue };
-            let Ok(lane) = lane.parse() else { return Err(answer.unexpected()) };
-            // A member that is no player was written by hand; nobody can be sent anywhere under it.
-            let Ok(player) = Player::new(player) else { break };
-            let (verdict, ticket) = match text.as_str() {
-                "" => ("forged", None),
-                text => match Ticket::read(&line.verifier, name, &player, text) {
-                    TicketText::Good(ticket) => ("ok", Some(ticket)),
-                    TicketText::Forged => ("forged", None),
-                    TicketText::Strange => ("strange", None),
-                },
-            };
-            heads.push(Head {
-                lane,
-                holder: Ticket::holder_of(text),
-                signed: ticket.map(|ticket| (ticket.lane, ticket.session)),
-                player,
-                text: text.clone(),
-                verdict,
-            });
-        }
-        Ok(heads)
     }
 
     fn admit_call(
@@ -387,19 +323,4 @@ impl Admitter {
         round.admitted.sort_by_key(|admission| admission.pass.serial);
         Ok(round)
     }
-}
-
-/// The heads up to the one whose proxy would be one too many.
-fn limit_holders(mut heads: Vec<Head>) -> Vec<Head> {
-    let mut seen: Vec<NodeEpoch> = Vec::new();
-    let end = heads.iter().position(|head| {
-        let Some(holder) = &head.holder else { return false };
-        if seen.contains(holder) {
-            return false;
-        }
-        seen.push(holder.clone());
-        seen.len() > HOLDERS_MAX
-    });
-    heads.truncate(end.unwrap_or(heads.len()));
-    heads
 }

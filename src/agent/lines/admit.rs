@@ -10,8 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::background::jitter;
-use crate::agent::core::LineHint;
+use crate::agent::core::{LineHint, jitter};
 use crate::error::Result;
 use crate::ids::LineName;
 use crate::queue::{Admitter, GateOptions, LineEvent, ROUND_MAX, Round, Stop};
@@ -31,7 +30,7 @@ const LATE_MAX: Duration = Duration::from_millis(10);
 const IDLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Keeps a loop for each line of the config.
-pub(super) async fn supervise(desk: Arc<Desk>) {
+pub(in crate::agent) async fn supervise(desk: Arc<Desk>) {
     let mut loops: HashMap<LineName, JoinHandle<()>> = HashMap::new();
     let mut pushes = desk.core.live.version();
     loop {
@@ -184,7 +183,8 @@ fn pace(round: &Round, gate: &GateOptions, tick: Duration) -> Duration {
     }
     let burst = gate.burst.map_or(round.rate / 4, u64::from).max(1);
     let few = (burst / 2).clamp(1, u64::try_from(ROUND_MAX / 2).unwrap_or(1));
-    (pause + Duration::from_millis((few - 1).saturating_mul(1_000) / round.rate)).min(tick)
+    let opens_in = round.gate_opens_in.unwrap_or(pause);
+    pause.max(opens_in + Duration::from_millis((few - 1).saturating_mul(1_000) / round.rate)).min(tick)
 }
 
 /// Keeps many admitters from coming at the same moment. The gate opens at a time that was computed: whoever comes before it
