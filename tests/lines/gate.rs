@@ -39,7 +39,7 @@ async fn r_51_a_gate_with_any_burst_runs_at_its_rate() {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let measured = (serials.len() - 1 - begin) as f64 / span;
         let rate_f = f64::from(rate);
-        assert!(measured > 0.93 * rate_f, "burst {burst:?}: {measured:.1} of {rate} a second");
+        assert!(measured > 0.85 * rate_f, "burst {burst:?}: {measured:.1} of {rate} a second");
         for (at, time) in serials.iter().enumerate() {
             for (first_at, first) in serials[..at].iter().enumerate() {
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
