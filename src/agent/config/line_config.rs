@@ -12,8 +12,8 @@ pub struct LineConfig {
     /// The ratio in which the lanes are served, one number a lane: 1 to 16 of 1 to 1,000. Players in a lane that is taken
     /// away are served with the last one that is left.
     pub lanes: Vec<u32>,
-    /// Admissions per second for each live backend (link): 1 to 100,000. A backend that reports more new players than
-    /// this per second is not picked.
+    /// Admissions per second for each live backend (link), and the most new players that one takes in a second, with some
+    /// slack: 1 to 100,000. The agent counts them where the application does not.
     pub max_online_new: u32,
     /// Admissions per second whatever the fleet looks like, instead: 1 to 100,000.
     pub fixed_per_second: Option<u32>,
@@ -21,9 +21,9 @@ pub struct LineConfig {
     pub burst: Option<u32>,
     /// How long a dropped player keeps the place, in ms: 100 to 3,600,000.
     pub reconnect_grace_ms: u64,
-    /// How long a promised place is held for a player who does not come, in ms: 100 to 3,600,000.
+    /// How long a promised place is held for a player who does not come, in ms: 100 to 3,600,000, more than two beats.
     pub arrive_ms: u64,
-    /// How long a login pass is good, in ms: 1,000 to 86,400,000.
+    /// How long a login pass is good, in ms: 1,000 to 86,400,000, not less than `arrive_ms`.
     pub pass_ms: u64,
     /// The transfer that fails for this time puts the player out: 1 to 100.
     pub max_failures: u32,

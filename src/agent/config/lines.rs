@@ -18,7 +18,8 @@ pub(super) const ALLOWED: &str = "a mapping of at most 16 names (1 to 64 charact
     beginning with wait.) to { pick: backend, link or both, maxWaiting: 1 to 10000000, lanes: a list of 1 to 16 weights \
     from 1 to 1000, maxOnlineNew: 1 to 100000, fixedPerSecond: null or 1 to 100000, burst: null or 1 to 100000, \
     reconnectGraceMs: 100 to 3600000, arriveMs: 100 to 3600000, passMs: 1000 to 86400000, maxFailures: 1 to 100, \
-    tickMs: 100 to 60000 }; what is left out has its default";
+    tickMs: 100 to 60000 }, arriveMs more than two beats (2 × heartbeat.intervalMs) and passMs not less than arriveMs; what is \
+    left out has its default";
 
 /// A field that is a number, or for some of them nothing.
 struct Number {
