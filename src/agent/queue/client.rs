@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::ids::LineName;
 use crate::queue::Holder;
 use crate::store::boot_ms;
-use crate::token::Claimant;
 
 use super::entry::OutReason;
 use super::keyed_mutex::KeyedMutex;
@@ -99,11 +98,13 @@ impl QueueClient {
         names
     }
 
-    /// A line that is not in the config any more was seen empty: forgets it, unless somebody of this node is in it.
-    pub(super) fn forget_line(&self, name: &LineName) {
-        if !self.core.config().lines.contains_key(name) && self.table().count(name) == 0 {
+    /// The line was seen empty. Where it is not in the config any more, and nobody of this node waits there, it is forgotten.
+    pub(super) fn forget_line(&self, name: &LineName) -> bool {
+        let is_over = !self.core.config().lines.contains_key(name) && self.table().is_empty(name);
+        if is_over {
             self.lines().remove(name);
         }
+        is_over
     }
 
     pub fn set_admits(&self, on: bool) {
@@ -117,22 +118,13 @@ impl QueueClient {
     /// What a place that the store is asked of from now on is known as of.
     pub(super) fn moment(&self) -> Moment {
         let lease = &self.core.lease;
-        Moment {
-            epoch: lease.epoch(),
-            lease_generation: lease.gaps(),
-            connection_generation: self.core.store.breaks(),
-        }
+        Moment { epoch: lease.epoch(), lease_generation: lease.gaps(), connection_generation: self.core.store.breaks() }
     }
 
     /// The lease was over since the place was last known to be there, or it was never entered under this visit.
     pub(super) fn is_outdated(&self, held: &Held) -> bool {
         let now = self.moment();
         (held.known.epoch, held.known.lease_generation) != (now.epoch, now.lease_generation)
-    }
-
-    /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
-    pub(super) fn claimant(&self) -> Claimant {
-        Claimant { id: self.core.identity.id.clone(), epoch: self.core.lease.epoch() }
     }
 
     /// Who held the ticket when it was signed.

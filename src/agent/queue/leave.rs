@@ -1,6 +1,6 @@
 //! The one way out of a line, for whoever goes and by whichever call.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 16;
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// What became of a request to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sent {
     pub left: Left,
     /// Of a request: what became of its token.
@@ -123,16 +123,19 @@ impl QueueClient {
         if token.as_ref().is_err_and(Error::is_retryable) {
             return Err(token.err().unwrap_or(Error::ShuttingDown));
         }
-        let left = if kind == LeaveKind::Keep { Left::None } else { line.leave(&holder, player, &held.session).await? };
+        let left =
+            if kind == LeaveKind::Keep { Left::None } else { line.leave(&holder, player, &held.session).await? };
         Ok(Sent { left, token: Some(token?), is_definite: true })
     }
 
     /// No live token stays that came of this wait.
     async fn give_up_token(&self, waiter: &Waiter, held: &Held) -> Result<CancelOutcome> {
-        let (book, claimant) = (&self.core.book, self.claimant());
+        let (book, claimant) = (&self.core.book, self.core.releasing());
         let outcome = book.cancel(&waiter.player, &held.wish, &claimant, Some(&held.op), &[]).await?;
         // The mark does not reach that of another request.
-        let Some(token) = held.claiming.as_ref().filter(|_| outcome == CancelOutcome::Marked) else { return Ok(outcome) };
+        let Some(token) = held.claiming.as_ref().filter(|_| outcome == CancelOutcome::Marked) else {
+            return Ok(outcome);
+        };
         Ok(match book.release_claim(token, &claimant, Some(&held.op), "cancelled").await? {
             ReleaseOutcome::Released => CancelOutcome::Released,
             ReleaseOutcome::Landed => CancelOutcome::Landed,
@@ -149,13 +152,29 @@ impl QueueClient {
         }
     }
 
-    /// Sends one, in the player's turn: whoever is finding out what became of the ticket may enter it again.
-    async fn leave_in_turn(&self, request: &LeaveRequest) -> Result<Sent> {
-        let _turn = match request {
+    /// Sends one, in the player's turn: whoever is finding out what became of the ticket may enter it again. Answers it where it
+    /// has to be sent again.
+    async fn leave_in_turn(&self, request: LeaveRequest) -> Option<LeaveRequest> {
+        let _turn = match &request {
             LeaveRequest::Waiter(waiter, _) => Some(self.turns.lock(&waiter.key()).await),
             LeaveRequest::Ticket { .. } => None,
         };
-        self.send_leave(request).await
+        let player = request.player();
+        let goes_on = match self.send_leave(&request).await {
+            Ok(sent) => {
+                tracing::debug!(%player, ?sent, "left a line");
+                !sent.is_definite
+            }
+            Err(error) if error.is_retryable() => {
+                tracing::debug!(%player, %error, "leaving a line again");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%player, %error, "could not leave a line");
+                false
+            }
+        };
+        goes_on.then_some(request)
     }
 }
 
@@ -168,31 +187,9 @@ pub(in crate::agent) async fn send_leaves(client: Arc<QueueClient>) {
             if all.is_empty() {
                 break;
             }
-            let again = Mutex::new(Vec::new());
-            let sending = stream::iter(all).for_each_concurrent(AT_ONCE, async |request| {
-                let player = request.player();
-                let goes_on = match client.leave_in_turn(&request).await {
-                    Ok(sent) => {
-                        tracing::debug!(%player, ?sent, "left a line");
-                        !sent.is_definite
-                    }
-                    Err(error) if error.is_retryable() => {
-                        tracing::debug!(%player, %error, "leaving a line again");
-                        true
-                    }
-                    Err(error) => {
-                        tracing::warn!(%player, %error, "could not leave a line");
-                        false
-                    }
-                };
-                if goes_on {
-                    again.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-                }
-            });
-            if stop.run_until_cancelled(sending).await.is_none() {
-                return;
-            }
-            let again = again.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let sending = stream::iter(all.into_iter().map(|request| client.leave_in_turn(request)));
+            let again = sending.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect::<Vec<_>>();
+            let Some(again) = stop.run_until_cancelled(again).await else { return };
             if again.is_empty() {
                 continue;
             }

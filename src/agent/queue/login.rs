@@ -124,7 +124,9 @@ impl QueueClient {
         let (seq, lane) = (admission.seq, admission.lane);
         let mut place = Waiting { session, seq, lane, position: 1, estimate_ms: None };
         match at.position(player).await {
-            Ok(Place::Waiting { position, estimate_ms, .. }) => (place.position, place.estimate_ms) = (position, estimate_ms),
+            Ok(Place::Waiting { position, estimate_ms, .. }) => {
+                (place.position, place.estimate_ms) = (position, estimate_ms)
+            }
             Ok(_) => {}
             Err(error) => tracing::debug!(%player, %error, "no position yet; the next tick tells it"),
         }

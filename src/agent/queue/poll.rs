@@ -14,15 +14,13 @@ use crate::agent::core::{LineHint, jitter};
 use crate::error::Result;
 use crate::ids::{LineName, Player};
 use crate::node::LeaseEvent;
-use crate::queue::{Holder, LineEvent, POSITIONS_MAX, Standing, TicketText};
+use crate::queue::{Holder, Left, LineEvent, POSITIONS_MAX, Standing, TicketText};
 use crate::store::boot_ms;
 
 use super::client::{QueueClient, Why};
-use super::leave::Leaving;
-use super::leaves::{LeaveKind, LeaveRequest};
 use super::line_handle::LineHandle;
 use super::reconcile::Cause;
-use super::sweep::end_if_removed;
+use super::sweep::{end_if_removed, server_of};
 use super::waiter::{Ending, Moment, Waiter};
 
 /// Of how many polls one is full: it reads who waits through this node, also where the number of them is right, and tells
@@ -156,11 +154,8 @@ impl QueueClient {
         });
         self.reconcile(line, &changed, Cause::Other).await?;
         let is_outdated = own.iter().any(|waiter| self.is_outdated(&waiter.held()));
-        let is_other_number = async || {
-            let count = line.count_through(&holder).await?;
-            Ok::<_, crate::error::Error>(count != u64::try_from(own.len()).unwrap_or(u64::MAX))
-        };
-        if is_full || is_outdated || (own.len() <= MANY && is_other_number().await?) {
+        let number = u64::try_from(own.len()).unwrap_or(u64::MAX);
+        if is_full || is_outdated || (own.len() <= MANY && line.count_through(&holder).await? != number) {
             let names = line.waiting_through(&holder).await?;
             let through: HashSet<Player> = names.into_iter().filter_map(|name| Player::new(name).ok()).collect();
             let unlisted: Vec<_> = own.extract_if(.., |waiter| !through.contains(&waiter.player)).collect();
@@ -169,6 +164,7 @@ impl QueueClient {
             if is_full {
                 self.tell_places(handle, &own).await?;
                 self.give_up_orphans(handle, &holder, &through).await?;
+                self.end_if_removed(handle).await?;
             }
         }
         self.read_in_turn(handle, &own).await
@@ -179,9 +175,9 @@ impl QueueClient {
         let some = self.table().in_turn(handle.name(), own, TICKETS);
         let players: Vec<Player> = some.iter().map(|waiter| waiter.player.clone()).collect();
         let tickets = handle.line.tickets_of(&players).await?;
-        let others = some.into_iter().zip(tickets).filter(|(waiter, ticket)| {
-            !matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == waiter.session())
-        });
+        let others = some.into_iter().zip(tickets).filter(
+            |(waiter, ticket)| !matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == waiter.session()),
+        );
         let others: Vec<_> = others.map(|(waiter, _)| waiter).collect();
         self.reconcile(&handle.line, &others, Cause::Other).await
     }
@@ -193,17 +189,20 @@ impl QueueClient {
             return;
         }
         let most = Duration::from_millis(most);
-        let overdue = waiting.iter().filter(|waiter| matches!(waiter.ending, Ending::Token(_)) && waiter.waited() >= most);
-        stream::iter(overdue)
-            .for_each_concurrent(CONCURRENT, async |waiter| {
-                if let Err(error) = self.give_up_one(waiter).await {
-                    tracing::debug!(player = %waiter.player, %error, "leaves with the next tick");
-                }
-            })
-            .await;
+        let overdue =
+            waiting.iter().filter(|waiter| matches!(waiter.ending, Ending::Token(_)) && waiter.waited() >= most);
+        let overdue: Vec<_> = overdue.map(Arc::clone).collect();
+        let ending = overdue.into_iter().map(|waiter| self.give_up_one(waiter));
+        stream::iter(ending).buffer_unordered(CONCURRENT).collect::<()>().await;
     }
 
-    async fn give_up_one(&self, waiter: &Arc<Waiter>) -> Result<()> {
+    async fn give_up_one(&self, waiter: Arc<Waiter>) {
+        if let Err(error) = self.end_overdue(&waiter).await {
+            tracing::debug!(player = %waiter.player, %error, "leaves with the next tick");
+        }
+    }
+
+    async fn end_overdue(&self, waiter: &Arc<Waiter>) -> Result<()> {
         let turn = self.turns.lock(&waiter.key()).await;
         if waiter.is_over() {
             return Ok(());
@@ -211,7 +210,7 @@ impl QueueClient {
         waiter.outstay();
         let held = waiter.held();
         let left = waiter.line.line.leave(&self.holder(&held), &waiter.player, &held.session).await?;
-        if matches!(left, crate::queue::Left::Left | crate::queue::Left::Away) {
+        if matches!(left, Left::Left | Left::Away) {
             self.refuse(waiter, Why::TooLong);
             return Ok(());
         }
@@ -291,15 +290,13 @@ impl QueueClient {
         self.tell_place(waiter, position, standing.and_then(|standing| standing.wait_ms(ahead)));
     }
 
-    /// Lines of servers that are on no roster may have to end.
-    pub(super) async fn look_after_servers(&self) {
-        let servers: Vec<_> = self.table().servers();
-        for server in servers {
-            if self.core.directory.snapshot().get(&server).is_none()
-                && let Err(error) = end_if_removed(&self.core, &server).await
-            {
-                tracing::debug!(%server, %error, "could not see whether the server was removed");
+    /// The line of a server that is on no roster may have to end.
+    async fn end_if_removed(&self, handle: &LineHandle) -> Result<()> {
+        match server_of(handle.name()) {
+            Some(server) if self.core.directory.snapshot().get(&server).is_none() => {
+                end_if_removed(&self.core, &server).await
             }
+            _ => Ok(()),
         }
     }
 }

@@ -25,19 +25,19 @@ impl QueueClient {
         let mut waiters = waiters.into_iter();
         // One that has forgotten the scripts, or whose time is another, is asked twice: not in the middle of the others.
         if let Some((foremost, version)) = waiters.next() {
-            self.re_enroll_in_turn(me, &foremost, version).await?;
+            self.re_enroll_in_turn(me, foremost, version).await?;
         }
-        let calls = stream::iter(waiters.map(async |(waiter, version)| self.re_enroll_in_turn(me, &waiter, version).await));
+        let calls = stream::iter(waiters.map(|(waiter, version)| self.re_enroll_in_turn(me, waiter, version)));
         // Under tokio's budget those that have used it up are woken the other way round, and sent so.
         unconstrained(calls.buffered(AT_ONCE).try_collect::<()>()).await
     }
 
-    async fn re_enroll_in_turn(&self, me: &Claimant, waiter: &Arc<Waiter>, version: u64) -> Result<()> {
+    async fn re_enroll_in_turn(&self, me: &Claimant, waiter: Arc<Waiter>, version: u64) -> Result<()> {
         let _turn = self.turns.lock(&waiter.key()).await;
         if waiter.is_over() || waiter.held().version != version {
             return Ok(());
         }
-        match self.re_enroll(me, waiter).await {
+        match self.re_enroll(me, &waiter).await {
             // What nobody can believe or say must not keep the others waiting.
             Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {
                 tracing::debug!(player = %waiter.player, %error, "could not enter a player again");

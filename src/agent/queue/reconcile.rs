@@ -171,7 +171,8 @@ impl QueueClient {
         verdicts.sort_by_key(|(seen, _)| seen.held.seq);
         let (again, others): (Vec<_>, Vec<_>) =
             verdicts.into_iter().partition(|(_, verdict)| matches!(verdict, Verdict::ReEnroll));
-        stream::iter(others).for_each_concurrent(CONCURRENT, async |(seen, verdict)| self.follow_one(seen, verdict).await).await;
+        let following = others.into_iter().map(|(seen, verdict)| self.follow_one(seen, verdict));
+        stream::iter(following).buffer_unordered(CONCURRENT).collect::<()>().await;
         let Some(me) = me else { return Ok(()) };
         let again = again.into_iter().map(|(seen, _)| (seen.waiter, seen.held.version)).collect();
         self.re_enroll_all(me, again).await

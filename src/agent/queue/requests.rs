@@ -74,9 +74,11 @@ impl Requests {
         Some(tracked.progress.clone())
     }
 
-    /// Ends all that are being asked for.
-    pub fn stop_all(&self) {
-        self.all().values().for_each(|tracked| tracked.stop.cancel());
+    /// Ends all that backends are being asked for. One that enters a line goes on: its place there is kept.
+    pub fn stop_asking(&self) {
+        let all = self.all();
+        let asking = all.values().filter(|tracked| matches!(tracked.progress, Progress::UnderWay(_)));
+        asking.for_each(|tracked| tracked.stop.cancel());
     }
 
     /// The line in which the request waits.
@@ -94,8 +96,17 @@ impl Requests {
 
     /// The same where it is still at its first step.
     pub fn forget_under_way(&self, key: &RequestKey) {
+        self.forget_if(key, |progress| matches!(progress, Progress::UnderWay(_)));
+    }
+
+    /// The same where it had its place.
+    pub fn forget_moving(&self, key: &RequestKey) {
+        self.forget_if(key, |progress| matches!(progress, Progress::Moving(_)));
+    }
+
+    fn forget_if(&self, key: &RequestKey, is_at: impl FnOnce(&Progress) -> bool) {
         let mut all = self.all();
-        if all.get(key).is_some_and(|tracked| matches!(tracked.progress, Progress::UnderWay(_))) {
+        if all.get(key).is_some_and(|tracked| is_at(&tracked.progress)) {
             all.remove(key);
         }
     }

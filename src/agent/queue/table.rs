@@ -66,6 +66,12 @@ impl Table {
         self.lines.get(line).map_or(0, |players| players.waiters.len())
     }
 
+    /// True where nobody waits in the line, or is about to.
+    pub fn is_empty(&self, line: &LineName) -> bool {
+        let waiters = self.lines.get(line).into_iter().flat_map(|players| players.waiters.values());
+        waiters.filter(|waiter| waiter.pass_expires_at_ms().is_none()).count() == 0
+    }
+
     /// The lines that somebody is in.
     pub fn lines(&self) -> Vec<Arc<LineHandle>> {
         let first = self.lines.values().filter_map(|players| players.waiters.values().next());
@@ -112,7 +118,7 @@ impl Table {
     /// poll.
     pub fn orphans(&mut self, line: &LineName, through: &HashSet<Player>, most: usize) -> Vec<Player> {
         let players = self.lines.entry(line.clone()).or_default();
-        let unknown = through.iter().filter(|player| !players.waiters.contains_key(player));
+        let unknown = through.iter().filter(|player| !players.waiters.contains_key(*player));
         let now: HashSet<Player> = unknown.cloned().collect();
         let twice = now.intersection(&players.orphans).take(most).cloned().collect();
         players.orphans = now;

@@ -51,9 +51,12 @@ impl QueueClient {
     pub(super) async fn rows_of(&self, line: &Line, waiters: &[Arc<Waiter>]) -> Result<Vec<Row>> {
         let players: Vec<Player> = waiters.iter().map(|waiter| waiter.player.clone()).collect();
         if waiters.first().is_some_and(|waiter| matches!(waiter.ending, Ending::Token(_))) {
-            let rows = stream::iter(&players).map(|player| self.core.book.find(player)).buffered(CONCURRENT);
-            let rows: Vec<Result<Option<TokenRow>>> = rows.collect().await;
-            return rows.into_iter().map(|row| read(row, |row| Row::Token(Box::new(row)), Row::None, Row::Untrusted)).collect();
+            let finds = players.into_iter().map(|player| async move { self.core.book.find(&player).await });
+            let rows: Vec<Result<Option<TokenRow>>> = stream::iter(finds).buffered(CONCURRENT).collect().await;
+            return rows
+                .into_iter()
+                .map(|row| read(row, |row| Row::Token(Box::new(row)), Row::None, Row::Untrusted))
+                .collect();
         }
         let rows = line.passes_of(&players).await?;
         rows.into_iter().map(|row| read(row, |row| Row::Pass(Box::new(row)), Row::Untrusted, Row::None)).collect()

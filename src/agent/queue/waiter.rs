@@ -136,7 +136,7 @@ impl Held {
 pub(in crate::agent) struct Waiter {
     pub line: Arc<LineHandle>,
     pub player: Player,
-    pub ending: Ending,
+    pub(super) ending: Ending,
     since: Instant,
     held: Mutex<Held>,
     told: watch::Sender<Told>,
@@ -204,7 +204,6 @@ impl Waiter {
         }
     }
 
-
     /// The line knows it under the session of `place`.
     pub(super) fn placed(&self, place: &Place, known: Moment, now_ms: u64) {
         self.change(|held| {
@@ -238,7 +237,8 @@ impl Waiter {
     pub(super) fn begin_again(&self) {
         self.change(|held| {
             let known = Moment { epoch: Epoch::NONE, ..held.known };
-            let again = Held { seq: held.seq, stage: Stage::Waiting, ..Held::fresh(SessionId::fresh(), held.lane, known) };
+            let again =
+                Held { seq: held.seq, stage: Stage::Waiting, ..Held::fresh(SessionId::fresh(), held.lane, known) };
             *held = Held { version: held.version, ..again };
         });
     }
