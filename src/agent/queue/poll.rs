@@ -30,6 +30,8 @@ const FULL: u32 = 3;
 const MANY: usize = 1_000;
 /// Tickets of a line that one poll reads.
 const TICKETS: usize = 256;
+/// The same after the connection to the store was made anew, of those that were not read since.
+const TICKETS_ANEW: usize = 1_024;
 /// Places without a player that one poll gives up.
 const ORPHANS: usize = 256;
 /// Requests that are looked after at the same time.
@@ -159,7 +161,7 @@ impl QueueClient {
             let names = line.waiting_through(&holder).await?;
             let through: HashSet<Player> = names.into_iter().filter_map(|name| Player::new(name).ok()).collect();
             let unlisted: Vec<_> = own.extract_if(.., |waiter| !through.contains(&waiter.player)).collect();
-            own.iter().for_each(|waiter| waiter.is_there(now));
+            own.iter().for_each(|waiter| waiter.is_listed(now));
             self.reconcile(line, &unlisted, Cause::Unlisted).await?;
             if is_full {
                 self.tell_places(handle, &own).await?;
@@ -167,18 +169,28 @@ impl QueueClient {
                 self.end_if_removed(handle).await?;
             }
         }
-        self.read_in_turn(handle, &own).await
+        self.read_in_turn(handle, &own, now).await
     }
 
-    /// Reads the tickets some at a time: one of an earlier visit stands in the index as well as the right one.
-    async fn read_in_turn(&self, handle: &LineHandle, own: &[Arc<Waiter>]) -> Result<()> {
-        let some = self.table().in_turn(handle.name(), own, TICKETS);
+    /// Reads the tickets some at a time: one of an earlier visit stands in the index as well as the right one. Those first that
+    /// the store may have lost since.
+    async fn read_in_turn(&self, handle: &LineHandle, own: &[Arc<Waiter>], now: Moment) -> Result<()> {
+        let is_anew = |waiter: &&Arc<Waiter>| waiter.held().known.connection_generation != now.connection_generation;
+        let mut some: Vec<_> = own.iter().filter(is_anew).take(TICKETS_ANEW).cloned().collect();
+        if some.is_empty() {
+            some = self.table().in_turn(handle.name(), own, TICKETS);
+        }
         let players: Vec<Player> = some.iter().map(|waiter| waiter.player.clone()).collect();
         let tickets = handle.line.tickets_of(&players).await?;
-        let others = some.into_iter().zip(tickets).filter(
-            |(waiter, ticket)| !matches!(ticket, Some(TicketText::Good(ticket)) if ticket.session == waiter.session()),
-        );
-        let others: Vec<_> = others.map(|(waiter, _)| waiter).collect();
+        let mut others = Vec::new();
+        for (waiter, ticket) in some.into_iter().zip(tickets) {
+            match ticket {
+                Some(TicketText::Good(ticket)) if ticket.session == waiter.session() => {
+                    waiter.is_there(&ticket.session, now);
+                }
+                _ => others.push(waiter),
+            }
+        }
         self.reconcile(&handle.line, &others, Cause::Other).await
     }
 

@@ -215,11 +215,19 @@ impl Waiter {
         });
     }
 
-    /// The store has the place, as of this moment.
-    pub(super) fn is_there(&self, known: Moment) {
+    /// As of this moment the player is among those who wait through this node.
+    pub(super) fn is_listed(&self, now: Moment) {
         let mut held = self.lock();
-        if held.known.epoch == known.epoch {
-            held.known = known;
+        if held.known.epoch == now.epoch {
+            held.known.lease_generation = now.lease_generation;
+        }
+    }
+
+    /// As of this moment the ticket of this session is there. Only now is it known that the store lost nothing of it.
+    pub(super) fn is_there(&self, session: &SessionId, now: Moment) {
+        let mut held = self.lock();
+        if held.known.epoch == now.epoch && held.session == *session {
+            held.known = now;
         }
     }
 
