@@ -4,10 +4,10 @@ use std::hint::black_box;
 
 use divan::Bencher;
 use maitred::envelope::{Keyring, Secret};
-use maitred::ids::{Epoch, NodeId, ObjectKey, Zone};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, ObjectKey, Zone};
 use maitred::node::Lease;
 use maitred::route::rendezvous::{Candidate, place};
-use maitred::route::{CacheTimes, Owner, Route, RouteBook, RouteState, RouteTable, RouteTimes, RouteVersion};
+use maitred::route::{CacheTimes, Route, RouteBook, RouteState, RouteTable, RouteTimes, RouteVersion};
 use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 
 fn main() {
@@ -29,7 +29,7 @@ fn table(routes: usize) -> RouteTable {
     let book = RouteBook::new(store, verifier, Lease::new(node.clone(), 1), RouteTimes::default());
     let table = RouteTable::new(book, CacheTimes::default());
     for number in 0..routes {
-        let owner = Some(Owner { node: node.clone(), epoch: Epoch(7) });
+        let owner = Some(NodeEpoch { id: node.clone(), epoch: Epoch(7) });
         let version = RouteVersion(1_796_000_000_000);
         table.seed(Route { key: key(number), owner, version, saved_at_ms: 0, state: RouteState::Owned });
     }

@@ -162,11 +162,11 @@ async fn client() -> Result<()> {
         }
         let owner = routes.book().read(&island).await?.and_then(|route| route.owner);
         let Some(owner) = owner else { continue };
-        let at = HOSTS.iter().position(|id| *id == owner.node.as_str()).unwrap_or(0);
+        let at = HOSTS.iter().position(|id| *id == owner.id.as_str()).unwrap_or(0);
         let target = NodeId::new(HOSTS[(at + 1) % HOSTS.len()])?;
-        println!("client: {} dug; move {} from {} to {target}", dug.load(Ordering::SeqCst), number + 1, owner.node);
+        println!("client: {} dug; move {} from {} to {target}", dug.load(Ordering::SeqCst), number + 1, owner.id);
         let asked = (&island, &target);
-        agent.post().call(&format!("{}:{service}", owner.node), "hand-over", &asked, PATIENCE).await?;
+        agent.post().call(&format!("{}:{service}", owner.id), "hand-over", &asked, PATIENCE).await?;
     }
     digging.abort();
     let _ = digging.await;

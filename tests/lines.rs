@@ -16,6 +16,8 @@ mod leaving;
 mod outages;
 #[path = "lines/passes.rs"]
 mod passes;
+#[path = "lines/places.rs"]
+mod places;
 #[path = "lines/transfers.rs"]
 mod transfers;
 #[path = "lines/world.rs"]

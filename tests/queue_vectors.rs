@@ -7,8 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use maitred::envelope::{Keyring, Kind, Purpose, Secret, canonical, parse_netstrings, push_netstring};
-use maitred::ids::{Epoch, LineName, NodeId, OperationId, Player, SessionId, Zone};
-use maitred::queue::{Attributes, Holder, LoginPass, PassRefusal, PassRow, Ticket, TicketText};
+use maitred::ids::{Epoch, LineName, NodeEpoch, NodeId, OperationId, Player, SessionId, Zone};
+use maitred::queue::{Attributes, LoginPass, PassRefusal, PassRow, Ticket, TicketText};
 use maitred::store::{Row, Verifier};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn ticket(player: &str, seq: u64, lane: u16, attributes: &str) -> Value {
         player: Player::new(player).unwrap(),
         seq,
         lane,
-        holder: Holder { proxy: NodeId::new("proxy-1").unwrap(), epoch: Epoch(1_796_000_000_000) },
+        holder: NodeEpoch { id: NodeId::new("proxy-1").unwrap(), epoch: Epoch(1_796_000_000_000) },
         session: SessionId::new("s-1").unwrap(),
         joined_at_ms: 1_796_000_000_250,
         attributes: Attributes::new(attributes).unwrap(),

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use kit::{LONG_MS, blank, key, membership, open, row_of, verifier};
 use maitred::Error;
-use maitred::ids::{NodeId, ObjectKey, OperationId};
+use maitred::ids::{NodeEpoch, NodeId, ObjectKey, OperationId};
 use maitred::node::Membership;
 use maitred::route::{
-    AcquireOutcome, Cas, Held, Owner, ReleaseOutcome, Route, RouteBook, RouteState, RouteTimes, RouteVersion,
-    SweepOptions, TransferOutcome, sweep,
+    AcquireOutcome, Cas, Held, ReleaseOutcome, Route, RouteBook, RouteState, RouteTimes, RouteVersion, SweepOptions,
+    TransferOutcome, sweep,
 };
 use maitred::store::Store;
 use redis::aio::MultiplexedConnection;
@@ -47,8 +47,8 @@ impl Node {
         Self { id: NodeId::new(id).unwrap(), book, membership }
     }
 
-    fn owner(&self) -> Owner {
-        Owner { node: self.id.clone(), epoch: self.membership.lease().epoch() }
+    fn owner(&self) -> NodeEpoch {
+        NodeEpoch { id: self.id.clone(), epoch: self.membership.lease().epoch() }
     }
 
     async fn takes(&self, key: &ObjectKey) -> Held {
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    async fn is_refused(&self, key: &ObjectKey, fenced: bool) -> Owner {
+    async fn is_refused(&self, key: &ObjectKey, fenced: bool) -> NodeEpoch {
         match self.book.acquire(key, None, fenced).await.unwrap() {
             AcquireOutcome::Owned { owner, .. } => owner,
             other => panic!("{} gets {key}: {other:?}", self.id),
@@ -112,8 +112,8 @@ async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
         let read = nodes[(round + 1) % NODES].book.read(&key).await.unwrap().expect("a record");
         assert_eq!((read.owner.as_ref(), read.version), (Some(&held.owner), held.version));
         last = held.version;
-        *winners.entry(held.owner.node.clone()).or_default() += 1;
-        let owner = nodes.iter().find(|node| node.id == held.owner.node).unwrap();
+        *winners.entry(held.owner.id.clone()).or_default() += 1;
+        let owner = nodes.iter().find(|node| node.id == held.owner.id).unwrap();
         match owner.book.release(&held, false).await.unwrap() {
             ReleaseOutcome::Released(version) => {
                 assert!(version > last, "RTE-4");
@@ -199,8 +199,8 @@ async fn r_20_a_transfer_makes_a_living_target_the_owner_and_raises_the_version(
     let (a, b) = (Node::join(&store, "a").await, Node::join(&store, "b").await);
     let key = object("island:one");
     let held = a.takes(&key).await;
-    let late = Owner { epoch: maitred::ids::Epoch(b.owner().epoch.0 - 1), ..b.owner() };
-    let nobody = Owner { node: NodeId::new("c").unwrap(), ..b.owner() };
+    let late = NodeEpoch { epoch: maitred::ids::Epoch(b.owner().epoch.0 - 1), ..b.owner() };
+    let nobody = NodeEpoch { id: NodeId::new("c").unwrap(), ..b.owner() };
     for gone in [late, nobody] {
         assert_eq!(a.book.transfer(&held, &gone).await.unwrap(), TransferOutcome::TargetGone);
     }

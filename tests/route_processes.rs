@@ -204,7 +204,7 @@ async fn rte_10_ten_thousand_increments_survive_50_moves_and_a_kill() {
         // The moves are spread over the whole of the increments.
         let due = moved * SENDERS * INCREMENTS / MOVES;
         eventually("increments go on", Duration::from_secs(120), async || done.load(Ordering::SeqCst) >= due).await;
-        let owner = book.read(&key).await.unwrap().and_then(|route| route.owner).map(|owner| owner.node.to_string());
+        let owner = book.read(&key).await.unwrap().and_then(|route| route.owner).map(|owner| owner.id.to_string());
         let Some(at) = processes.iter().position(|process| owner.as_deref() == Some(&*process.name)) else {
             // The owner was killed; a message makes another take over.
             tokio::time::sleep(Duration::from_millis(20)).await;

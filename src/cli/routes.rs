@@ -93,7 +93,7 @@ struct Stored {
 
 impl Shown {
     fn new(route: Route, now_ms: u64) -> Self {
-        let (owner, owner_epoch) = route.owner.map_or((None, Epoch::NONE), |owner| (Some(owner.node), owner.epoch));
+        let (owner, owner_epoch) = route.owner.map_or((None, Epoch::NONE), |owner| (Some(owner.id), owner.epoch));
         Self {
             object: route.key,
             owner,
@@ -167,7 +167,7 @@ pub(super) async fn list(context: &Context, options: ListOptions) -> Result<(), 
     let (mut routes, mut stray, mut not_believed) = (Vec::new(), 0, 0);
     for ((owner, object), row) in shown.iter().zip(rows) {
         match row.and_then(|row| Route::from_row(book.verifier(), object, &row)) {
-            Ok(Some(route)) if route.owner.as_ref().is_some_and(|found| found.node == *owner) => {
+            Ok(Some(route)) if route.owner.as_ref().is_some_and(|found| found.id == *owner) => {
                 routes.push(Shown::new(route, now));
             }
             Ok(_) => stray += 1,
@@ -236,7 +236,7 @@ pub(super) async fn one(context: &Context, options: OneOptions) -> Result<(), Fa
     let stored = book.load(&object).await.map_err(|error| advised(error, store.keys().object(&object)))?;
     let owner_alive = match route.as_ref().and_then(|route| route.owner.as_ref()) {
         Some(owner) => {
-            let row = store.row(store.keys().node(&owner.node)).await?;
+            let row = store.row(store.keys().node(&owner.id)).await?;
             Some(row.number("epoch") == Some(owner.epoch.0))
         }
         None => None,

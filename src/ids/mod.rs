@@ -8,7 +8,7 @@
 mod object;
 mod text;
 
-pub use object::{Epoch, ObjectKey};
+pub use object::{Epoch, NodeEpoch, ObjectKey};
 pub use text::{
     BACKEND_NAME_MAX_CHARS, BackendName, Incarnation, InvalidId, LimitName, LineName, NAME_MAX_BYTES,
     NODE_ID_MAX_BYTES, NodeId, ObjectId, ObjectKind, OperationId, PLAYER_MAX_BYTES, Player, Region, RequestId, Role,

@@ -1,11 +1,11 @@
-//! What is more than a text: the key of an object, and the number of an incarnation.
+//! What is more than a text: the key of an object, and one life of a node.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidId, ObjectId, ObjectKind};
+use super::{InvalidId, NodeId, ObjectId, ObjectKind};
 
 /// Which object: kind and id, written `<kind>:<object>`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -92,6 +92,31 @@ impl Epoch {
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One life of a node id, from a join to the next: who claims, holds, owns or acts. What it did counts only as long as the
+/// epoch is the node's present one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct NodeEpoch {
+    /// The node.
+    #[serde(rename = "node")]
+    pub id: NodeId,
+    /// Its epoch; [`Epoch::NONE`] for a router or an operator, who are no members.
+    pub epoch: Epoch,
+}
+
+impl NodeEpoch {
+    /// Reads `<id>:<epoch>`, as [`Display`](fmt::Display) writes it.
+    pub fn read(text: &str) -> Option<Self> {
+        let (id, epoch) = text.rsplit_once(':')?;
+        Some(Self { id: NodeId::new(id).ok()?, epoch: Epoch(epoch.parse().ok()?) })
+    }
+}
+
+impl fmt::Display for NodeEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.id, self.epoch)
     }
 }
 

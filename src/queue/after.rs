@@ -1,14 +1,13 @@
 //! What follows an admission: the transfer fails, the player arrives, the pass is redeemed.
 
 use crate::error::Result;
-use crate::ids::{OperationId, SessionId};
+use crate::ids::{NodeEpoch, OperationId, SessionId};
 use crate::store::{Invocation, scripts};
-use crate::token::Claimant;
 
 use super::line::{Line, REASKS, asked_too_often, signed, text};
 use super::outcome::Admission;
 use super::pass::{LoginPass, PassRefusal};
-use super::ticket::{Attributes, Holder};
+use super::ticket::Attributes;
 
 /// How the report of a failed transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl Line {
     /// [`Error::Fenced`](crate::Error::Fenced).
     pub async fn failed(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         admission: &Admission,
         session: &SessionId,
         attributes: &Attributes,
@@ -44,7 +43,7 @@ impl Line {
         let player = &admission.pass.player;
         let mut lane = admission.lane;
         let mut places = [admission.pass.server.clone(), admission.pass.link.clone()];
-        let via = Holder { proxy: holder.id.clone(), epoch: holder.epoch }.via(name);
+        let via = self.via_name(holder);
         let pass = self.pass_name(player);
         let grace_ms = if gone { options.reconnect_grace_ms.max(1) } else { 0 };
         for _ in 0..REASKS {
@@ -123,7 +122,7 @@ impl Line {
     /// [`Error::Fenced`](crate::Error::Fenced). The inner error says why nobody may come in.
     pub async fn redeem(
         &self,
-        me: &Claimant,
+        me: &NodeEpoch,
         pass: &LoginPass,
         op: &OperationId,
     ) -> Result<std::result::Result<(), PassRefusal>> {

@@ -5,17 +5,16 @@ use tracing::field::Empty;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
-use crate::ids::{LineName, NodeId, OperationId, Player, SessionId};
+use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, KILL, KillArg, kill_name};
 use crate::store::{Answer, Invocation, Key, Row, Store, Verifier, scripts};
-use crate::token::Claimant;
 
 use super::admission::Pick;
 use super::estimate::LineState;
 use super::options::LineOptions;
 use super::outcome::{Admission, Entered, Waiting};
 use super::pass::{LoginPass, PassRow};
-use super::ticket::{Attributes, Holder, Ticket};
+use super::ticket::{Attributes, Ticket};
 
 /// How often one call may be asked for other keys, another lane, other control entries or another time before it gives
 /// up.
@@ -65,6 +64,11 @@ impl Line {
         id.map_or(KillArg { bytes: Vec::new(), on: false }, |id| self.control.kill_arg(&kill_name(id)))
     }
 
+    /// What stands behind `via:` in the name of the set of those who wait through `holder`.
+    pub(super) fn via_name(&self, holder: &NodeEpoch) -> String {
+        format!("{}:{holder}", self.options.name)
+    }
+
     pub(super) fn pass_name(&self, player: &Player) -> String {
         format!("{}:{player}", self.options.name)
     }
@@ -72,7 +76,7 @@ impl Line {
     /// A ticket for `player` that `holder` signs now.
     pub(super) fn ticket(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         player: &Player,
         lane: u16,
         session: &SessionId,
@@ -83,7 +87,7 @@ impl Line {
             player: player.clone(),
             seq: 0,
             lane,
-            holder: Holder { proxy: holder.id.clone(), epoch: holder.epoch },
+            holder: holder.clone(),
             session: session.clone(),
             joined_at_ms: self.store.clock().now_ms(),
             attributes: attributes.clone(),
@@ -108,7 +112,7 @@ impl Line {
     )]
     pub async fn enter(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         player: &Player,
         lane: u16,
         session: &SessionId,
@@ -122,7 +126,7 @@ impl Line {
     /// nothing came of it, or the store lost its data. Without a ticket the place is that one again.
     pub async fn enter_again(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         player: &Player,
         session: &SessionId,
         attributes: &Attributes,
@@ -134,7 +138,7 @@ impl Line {
     #[expect(clippy::too_many_arguments, reason = "they are the script's")]
     async fn enter_at(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         player: &Player,
         lane: u16,
         session: &SessionId,
@@ -199,7 +203,7 @@ impl Line {
     #[cfg(feature = "cli")]
     pub(crate) fn enter_call_for(
         &self,
-        holder: &Claimant,
+        holder: &NodeEpoch,
         player: &Player,
         session: &SessionId,
         attributes: &Attributes,
@@ -219,15 +223,15 @@ impl Line {
     fn enter_call(
         &self,
         ticket: &Ticket,
-        other: Option<&Holder>,
+        other: Option<&NodeEpoch>,
         offer: Option<&Pick>,
         pass: &LoginPass,
         kept: u64,
     ) -> Invocation {
         let (keys, name, options) = (self.store.keys(), &self.options.name, &self.options);
-        let (own_via, pass_name) = (ticket.holder.via(name), self.pass_name(&ticket.player));
-        let other_via = other.map(|holder| holder.via(name));
-        let (own_node, away) = (keys.node(&ticket.holder.proxy), keys.away(name));
+        let (own_via, pass_name) = (self.via_name(&ticket.holder), self.pass_name(&ticket.player));
+        let other_via = other.map(|holder| self.via_name(holder));
+        let (own_node, away) = (keys.node(&ticket.holder.id), keys.away(name));
         let server = offer.and_then(|pick| pick.server.as_ref());
         let link = offer.and_then(|pick| pick.link.as_ref());
         let mut key_list = vec![
@@ -256,7 +260,7 @@ impl Line {
         call = self
             .gate_args(call.arg(&options.lanes_text()))
             .arg(options.pass_ms)
-            .arg(&other.map(Holder::text).unwrap_or_default());
+            .arg(&other.map(NodeEpoch::to_string).unwrap_or_default());
         for target in [server, link] {
             call =
                 call.arg(target.map_or("", |target| target.id.as_str())).arg(target.map_or(0, |target| target.epoch.0));
@@ -297,8 +301,8 @@ impl Line {
         id.map_or_else(|| keys.away(&self.options.name), |id| keys.held(id))
     }
 
-    pub(super) fn needed_holder(&self, text: &str, player: &Player) -> Result<Holder> {
-        Holder::read(text).ok_or_else(|| Error::Protocol {
+    pub(super) fn needed_holder(&self, text: &str, player: &Player) -> Result<NodeEpoch> {
+        NodeEpoch::read(text).ok_or_else(|| Error::Protocol {
             during: "a line",
             detail: format!("the ticket of {player} names a holder that is none: {text:?}"),
         })
@@ -314,7 +318,7 @@ impl Line {
     }
 
     /// The answers that several scripts share: Ok where the call can be repeated.
-    pub(super) async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
+    pub(super) async fn refused(&self, answer: &Answer, who: &NodeEpoch) -> Result<()> {
         match answer.word() {
             "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
             "SKEW" => self.store.sync_clock().await,
@@ -339,7 +343,7 @@ impl Line {
 /// The arguments that are a ticket's: lane to attributes.
 pub(super) fn signed(call: Invocation, ticket: &Ticket) -> Invocation {
     call.arg(u32::from(ticket.lane))
-        .arg(ticket.holder.proxy.as_str())
+        .arg(ticket.holder.id.as_str())
         .arg(ticket.holder.epoch.0)
         .arg(ticket.session.as_str())
         .arg(ticket.joined_at_ms)

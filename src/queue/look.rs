@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::ids::{LineName, Player};
+use crate::ids::{LineName, NodeEpoch, Player};
 use crate::store::{Answer, Invocation, Key, Row, scripts};
 
 use super::estimate::LineState;
 use super::line::Line;
 use super::pass::PassRow;
-use super::ticket::{Holder, Ticket, TicketText};
+use super::ticket::{Ticket, TicketText};
 
 /// A lane's scores begin at its number times two to this power.
 const LANE_SHIFT: u32 = 42;
@@ -151,13 +151,13 @@ impl Line {
     }
 
     /// How many wait through `holder`. One read, no script.
-    pub async fn count_through(&self, holder: &Holder) -> Result<u64> {
-        let name = holder.via(&self.options.name);
+    pub async fn count_through(&self, holder: &NodeEpoch) -> Result<u64> {
+        let name = self.via_name(holder);
         self.store.count_members(self.store.keys().via(&name)).await
     }
 
     /// The players who wait and whose ticket `holder` holds. Bulk reads, no script.
-    pub async fn waiting_through(&self, holder: &Holder) -> Result<Vec<String>> {
+    pub async fn waiting_through(&self, holder: &NodeEpoch) -> Result<Vec<String>> {
         self.held_by(holder).await
     }
 

@@ -54,5 +54,5 @@ pub use outcome::{Admission, Entered, Left, Round, Stop, Waiting};
 pub use pass::{LoginPass, PassRefusal, PassRow};
 pub use round::{Admitter, ROUND_MAX};
 pub use sweep::{SweepReport, lines};
-pub use ticket::{ATTRIBUTES_MAX_BYTES, Attributes, Holder, Ticket, TicketText};
+pub use ticket::{ATTRIBUTES_MAX_BYTES, Attributes, Ticket, TicketText};
 pub use wait::{DRAINED_ATTEMPT, Drained, Page, Wish, pages};

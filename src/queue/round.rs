@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
-use crate::ids::{OperationId, Player, Role, SessionId};
+use crate::ids::{NodeEpoch, OperationId, Player, Role, SessionId};
 use crate::node::{KILL, NodeRecord, Snapshot, kill_name};
 use crate::store::{Answer, Invocation, scripts};
-use crate::token::Claimant;
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
 use super::line::{Line, REASKS, asked_too_often, text};
 use super::outcome::{Admission, Round, Stop};
 use super::pass::LoginPass;
-use super::ticket::{Holder, Ticket, TicketText};
+use super::ticket::{Ticket, TicketText};
 
 /// Most players that one round admits.
 pub const ROUND_MAX: usize = 64;
@@ -38,7 +37,7 @@ struct Head {
     player: Player,
     text: String,
     verdict: &'static str,
-    holder: Option<Holder>,
+    holder: Option<NodeEpoch>,
     /// Lane and visit, as they are signed.
     signed: Option<(u16, SessionId)>,
 }
@@ -107,7 +106,7 @@ impl Admitter {
     ///
     /// Errors besides those of the store: [`LeaseLost`](crate::Error::LeaseLost), [`Fenced`](crate::Error::Fenced),
     /// [`KillSwitch`](crate::Error::KillSwitch).
-    pub async fn round(&mut self, who: &Claimant, snapshot: &Snapshot) -> Result<Round> {
+    pub async fn round(&mut self, who: &NodeEpoch, snapshot: &Snapshot) -> Result<Round> {
         let heads = limit_holders(self.peek().await?);
         let lists = self.candidates(snapshot);
         let [servers, links] = lists;
@@ -194,7 +193,7 @@ impl Admitter {
 
     fn admit_call(
         &self,
-        who: &Claimant,
+        who: &NodeEpoch,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
         lists: [&[(Target, u64)]; 2],
@@ -202,14 +201,14 @@ impl Admitter {
     ) -> Invocation {
         let line = &self.line;
         let (keys, name, options) = (line.store.keys(), &line.options.name, &line.options);
-        let mut holders: BTreeMap<&Holder, usize> = BTreeMap::new();
+        let mut holders: BTreeMap<&NodeEpoch, usize> = BTreeMap::new();
         for holder in heads.iter().filter_map(|head| head.holder.as_ref()) {
             let number = holders.len() + 1;
             holders.entry(holder).or_insert(number);
         }
-        let mut ordered: Vec<(&Holder, usize)> = holders.iter().map(|(holder, number)| (*holder, *number)).collect();
+        let mut ordered: Vec<(&NodeEpoch, usize)> = holders.iter().map(|(holder, number)| (*holder, *number)).collect();
         ordered.sort_by_key(|(_, number)| *number);
-        let vias: Vec<String> = ordered.iter().map(|(holder, _)| holder.via(name)).collect();
+        let vias: Vec<String> = ordered.iter().map(|(holder, _)| line.via_name(holder)).collect();
         let [servers, links] = lists;
         let targets: Vec<&Target> = servers.iter().chain(links).map(|(target, _)| target).collect();
         let pass_names: Vec<String> = heads.iter().map(|head| line.pass_name(&head.player)).collect();
@@ -226,7 +225,7 @@ impl Admitter {
             keys.roster(&options.gate.counted),
         ];
         for ((holder, _), via) in ordered.iter().zip(&vias) {
-            key_list.extend([keys.node(&holder.proxy), keys.via(via)]);
+            key_list.extend([keys.node(&holder.id), keys.via(via)]);
         }
         for target in &targets {
             key_list.extend([keys.node(&target.id), keys.held(&target.id), keys.due(&target.id)]);
@@ -254,7 +253,7 @@ impl Admitter {
             .arg(&own_kill.bytes)
             .arg(own_kill.verdict());
         for (holder, _) in &ordered {
-            call = call.arg(&holder.text());
+            call = call.arg(&holder.to_string());
         }
         for target in &targets {
             let kill = line.kill(Some(&target.id));
@@ -344,7 +343,7 @@ impl Admitter {
 
 /// The heads up to the one whose proxy would be one too many.
 fn limit_holders(mut heads: Vec<Head>) -> Vec<Head> {
-    let mut seen: Vec<Holder> = Vec::new();
+    let mut seen: Vec<NodeEpoch> = Vec::new();
     let end = heads.iter().position(|head| {
         let Some(holder) = &head.holder else { return false };
         if seen.contains(holder) {

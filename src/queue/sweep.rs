@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::envelope::push_netstring;
 use crate::error::Result;
-use crate::ids::{LineName, NodeId, Player};
+use crate::ids::{LineName, NodeEpoch, NodeId, Player};
 use crate::node::roster::score_ms;
 use crate::store::{Invocation, Key, Store, scripts};
 
 use super::line::Line;
-use super::ticket::{Holder, Ticket};
+use super::ticket::Ticket;
 
 /// Players in one call.
 const BATCH: usize = 256;
@@ -101,7 +101,7 @@ impl Line {
         let waiting: BTreeSet<String> =
             self.store.scores(keys.line(name)).await?.into_iter().map(|(player, _)| player).collect();
         let away: BTreeMap<String, f64> = self.store.scores(keys.away(name)).await?.into_iter().collect();
-        let mut holders_of: BTreeMap<&str, Vec<&Holder>> = BTreeMap::new();
+        let mut holders_of: BTreeMap<&str, Vec<&NodeEpoch>> = BTreeMap::new();
         for (holder, players) in &held {
             players.iter().for_each(|player| holders_of.entry(player).or_default().push(holder));
         }
@@ -143,7 +143,7 @@ impl Line {
     }
 
     /// The same for some entries of the index of those who wait through `holder`. Runs `queue/sweep`.
-    pub async fn heal_held(&self, holder: &Holder, players: &[Player]) -> Result<SweepReport> {
+    pub async fn heal_held(&self, holder: &NodeEpoch, players: &[Player]) -> Result<SweepReport> {
         let names: Vec<&str> = players.iter().map(Player::as_str).collect();
         self.sweep_players(Some(holder), &names, false).await
     }
@@ -164,18 +164,18 @@ impl Line {
     }
 
     /// The incarnations that hold tickets.
-    async fn holders(&self) -> Result<Vec<Holder>> {
+    async fn holders(&self) -> Result<Vec<NodeEpoch>> {
         let names = self.store.members(self.store.keys().vias(&self.options.name)).await?;
-        Ok(names.iter().filter_map(|name| Holder::read(name)).collect())
+        Ok(names.iter().filter_map(|name| NodeEpoch::read(name)).collect())
     }
 
-    pub(super) async fn held_by(&self, holder: &Holder) -> Result<Vec<String>> {
-        let name = holder.via(&self.options.name);
+    pub(super) async fn held_by(&self, holder: &NodeEpoch) -> Result<Vec<String>> {
+        let name = self.via_name(holder);
         self.store.members(self.store.keys().via(&name)).await
     }
 
-    async fn is_alive(&self, holder: &Holder) -> Result<bool> {
-        let row = self.store.row(self.store.keys().node(&holder.proxy)).await?;
+    async fn is_alive(&self, holder: &NodeEpoch) -> Result<bool> {
+        let row = self.store.row(self.store.keys().node(&holder.id)).await?;
         let now = self.store.clock().now_ms();
         let beat_at = row.number("beat_at").unwrap_or(0);
         Ok(row.number("epoch") == Some(holder.epoch.0) && now.abs_diff(beat_at) <= row.number("lease_ms").unwrap_or(0))
@@ -193,7 +193,7 @@ impl Line {
         let key = self.store.keys().tickets(&self.options.name);
         let (mut report, mut cursor) = (SweepReport::default(), 0);
         loop {
-            let mut groups: BTreeMap<Option<Holder>, Vec<Vec<u8>>> = BTreeMap::new();
+            let mut groups: BTreeMap<Option<NodeEpoch>, Vec<Vec<u8>>> = BTreeMap::new();
             let mut read = 0;
             while read < WALK_STEP {
                 let page;
@@ -240,14 +240,14 @@ impl Line {
     /// What is no player's name is put out of every index.
     async fn sweep_players(
         &self,
-        holder: Option<&Holder>,
+        holder: Option<&NodeEpoch>,
         players: &[impl AsRef<[u8]>],
         empty: bool,
     ) -> Result<SweepReport> {
         let mut report = SweepReport::default();
         let batches: Vec<_> = if players.is_empty() { vec![players] } else { players.chunks(BATCH).collect() };
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let via = holder.map(|holder| holder.via(name));
+        let via = holder.map(|holder| self.via_name(holder));
         let nothing: Key<'_> = keys.vias(name);
         for batch in batches {
             let call = Invocation::new(
@@ -260,11 +260,11 @@ impl Line {
                     keys.gate(name),
                     keys.vias(name),
                     via.as_deref().map_or(nothing, |via| keys.via(via)),
-                    holder.map_or(keys.tickets(name), |holder| keys.node(&holder.proxy)),
+                    holder.map_or(keys.tickets(name), |holder| keys.node(&holder.id)),
                 ],
             )
             .arg(name.as_str())
-            .arg(&holder.map(Holder::text).unwrap_or_default())
+            .arg(&holder.map(NodeEpoch::to_string).unwrap_or_default())
             .arg(self.options.reconnect_grace_ms)
             .arg(keys.line_events())
             .arg(if self.options.configured { "1" } else { "0" })

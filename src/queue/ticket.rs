@@ -1,6 +1,6 @@
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, LineName, NodeId, Player, Region, RequestId, SessionId};
+use crate::ids::{Epoch, LineName, NodeEpoch, NodeId, Player, Region, RequestId, SessionId};
 use crate::store::Verifier;
 
 /// Longest attributes of a ticket, in bytes: a million of them lie in the store's memory.
@@ -9,33 +9,6 @@ pub const ATTRIBUTES_MAX_BYTES: usize = 64;
 const ANY_REGION: &str = "*";
 /// Characters of an unknown version that an error shows.
 const VERSION_SHOWN: usize = 20;
-
-/// Who holds a ticket: one incarnation of a proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Holder {
-    /// The proxy.
-    pub proxy: NodeId,
-    /// Its epoch.
-    pub epoch: Epoch,
-}
-
-impl Holder {
-    /// `<proxy>:<epoch>`, as it stands in `vias:<line>`.
-    pub fn text(&self) -> String {
-        format!("{}:{}", self.proxy, self.epoch)
-    }
-
-    /// Reads [`text`](Self::text).
-    pub fn read(text: &str) -> Option<Self> {
-        let (proxy, epoch) = text.rsplit_once(':')?;
-        Some(Self { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) })
-    }
-
-    /// What stands behind `via:` in the name of its set for `line`.
-    pub(super) fn via(&self, line: &LineName) -> String {
-        format!("{line}:{}:{}", self.proxy, self.epoch)
-    }
-}
 
 /// A text of the application's own that goes with a ticket: at most 64 bytes, no control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,7 +68,7 @@ pub struct Ticket {
     /// The lane.
     pub lane: u16,
     /// The proxy that holds it.
-    pub holder: Holder,
+    pub holder: NodeEpoch,
     /// The visit.
     pub session: SessionId,
     /// When it was signed, in store ms.
@@ -125,7 +98,7 @@ impl Ticket {
             self.line.as_str(),
             self.player.as_str(),
             &lane,
-            self.holder.proxy.as_str(),
+            self.holder.id.as_str(),
             &epoch,
             self.session.as_str(),
             &joined_at,
@@ -145,7 +118,7 @@ impl Ticket {
             "{} {} {} {} {} {} {SCHEMA_VERSION_TEXT} {} {}",
             self.seq,
             self.lane,
-            self.holder.proxy,
+            self.holder.id,
             self.holder.epoch,
             self.session,
             self.joined_at_ms,
@@ -199,7 +172,7 @@ impl Ticket {
             player: player.clone(),
             seq: seq.parse().ok()?,
             lane: lane.parse().ok()?,
-            holder: Holder { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) },
+            holder: NodeEpoch { id: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) },
             session: SessionId::new(session).ok()?,
             joined_at_ms: joined_at.parse().ok()?,
             attributes: Attributes::new(attributes).ok()?,
@@ -208,10 +181,10 @@ impl Ticket {
     }
 
     /// Who holds the ticket of a text, verified or not: for the keys of a call.
-    pub(super) fn holder_of(text: &str) -> Option<Holder> {
+    pub(super) fn holder_of(text: &str) -> Option<NodeEpoch> {
         let mut fields = text.splitn(5, ' ').skip(2);
         let (proxy, epoch) = (fields.next()?, fields.next()?);
-        Some(Holder { proxy: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) })
+        Some(NodeEpoch { id: NodeId::new(proxy).ok()?, epoch: Epoch(epoch.parse().ok()?) })
     }
 }
 
@@ -232,7 +205,7 @@ mod tests {
             player: Player::new("alice").expect("valid"),
             seq: 1_796_000_000_001,
             lane: 3,
-            holder: Holder { proxy: NodeId::new("p1").expect("valid"), epoch: Epoch(1_796_000_000_000) },
+            holder: NodeEpoch { id: NodeId::new("p1").expect("valid"), epoch: Epoch(1_796_000_000_000) },
             session: SessionId::fresh(),
             joined_at_ms: 1_796_000_000_250,
             attributes: Attributes::new("vip, from lobby 2").expect("short"),

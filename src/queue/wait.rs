@@ -4,14 +4,14 @@ use serde_json::value::RawValue;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, Player, Region, RequestId, TokenId};
+use crate::ids::{NodeEpoch, NodeId, Player, Region, RequestId, TokenId};
 use crate::node::roster::score_ms;
 use crate::node::{KILL, kill_name};
 use crate::store::{Invocation, scripts};
-use crate::token::{BookOptions, Claimant, PAYLOAD_MAX_BYTES, Token};
+use crate::token::{BookOptions, PAYLOAD_MAX_BYTES, Token};
 
 use super::line::{Line, REASKS, asked_too_often};
-use super::ticket::{Holder, Ticket, TicketText};
+use super::ticket::{Ticket, TicketText};
 
 /// The attempt of a token that comes out of a wait line: above all that were made on the way into it.
 pub const DRAINED_ATTEMPT: u32 = 1_000;
@@ -109,7 +109,7 @@ impl Line {
     /// [`Error::OutOfBounds`] for a payload over 4 KiB. The outcome is not known after [`Error::Unreachable`] only.
     pub async fn drain(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         wish: &Wish,
         id: &TokenId,
         payload: &RawValue,
@@ -155,7 +155,7 @@ impl Line {
 
     fn drain_call(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         wish: &Wish,
         token: &Token,
         other: Option<&NodeId>,
@@ -163,7 +163,7 @@ impl Line {
     ) -> Invocation {
         let (keys, name) = (self.store.keys(), &self.options.name);
         let holder = Ticket::holder_of(&wish.text);
-        let via = holder.as_ref().map(|holder| holder.via(name));
+        let via = holder.as_ref().map(|holder| self.via_name(holder));
         let (node, due) = (keys.node(&server.id), keys.due(&server.id));
         let call = Invocation::new(
             &scripts::QUEUE_DRAIN,
@@ -174,7 +174,7 @@ impl Line {
                 keys.away(name),
                 keys.vias(name),
                 via.as_deref().map_or(keys.vias(name), |via| keys.via(via)),
-                holder.as_ref().map_or(node, |holder| keys.node(&holder.proxy)),
+                holder.as_ref().map_or(node, |holder| keys.node(&holder.id)),
                 keys.token(&wish.player),
                 node,
                 due,
@@ -186,7 +186,7 @@ impl Line {
         )
         .arg(name.as_str())
         .arg(wish.player.as_str())
-        .arg(&holder.as_ref().map(Holder::text).unwrap_or_default())
+        .arg(&holder.as_ref().map(NodeEpoch::to_string).unwrap_or_default())
         .arg(&wish.text)
         .arg(token.id.as_str())
         .arg(server.id.as_str())

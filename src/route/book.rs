@@ -1,10 +1,10 @@
 use crate::envelope::{AuditReason, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, NodeId, ObjectKey, OperationId};
+use crate::ids::{Epoch, NodeEpoch, NodeId, ObjectKey, OperationId};
 use crate::node::Lease;
 use crate::store::{Answer, Invocation, Store, Verifier, scripts};
 
-use super::record::{Cas, Held, Owner, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route};
+use super::record::{Cas, Held, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route};
 
 /// Longest text of an object in the built-in store, in bytes.
 pub const OBJECT_MAX_BYTES: usize = 1_048_576;
@@ -34,7 +34,7 @@ pub enum AcquireOutcome {
     /// Another node does, as the store says; the record itself was not read.
     Owned {
         /// Who.
-        owner: Owner,
+        owner: NodeEpoch,
         /// In which version.
         version: RouteVersion,
     },
@@ -98,8 +98,8 @@ impl RouteBook {
     }
 
     /// This node in its present epoch. Errors with [`Error::LeaseLost`].
-    pub fn acting(&self) -> Result<Owner> {
-        Ok(Owner { node: self.lease.id().clone(), epoch: self.lease.require()? })
+    pub fn acting(&self) -> Result<NodeEpoch> {
+        Ok(NodeEpoch { id: self.lease.id().clone(), epoch: self.lease.require()? })
     }
 
     /// The record of an object, verified. One read, no script.
@@ -126,7 +126,7 @@ impl RouteBook {
     /// Errors besides those of the store: [`Error::LeaseLost`], [`Error::Fenced`].
     pub async fn acquire(&self, key: &ObjectKey, known: Option<&Route>, fenced: bool) -> Result<AcquireOutcome> {
         let me = self.acting()?;
-        let mut other = known.and_then(|route| route.owner.as_ref()).map(|owner| owner.node.clone());
+        let mut other = known.and_then(|route| route.owner.as_ref()).map(|owner| owner.id.clone());
         let mut version = self.next_version(known.map_or(RouteVersion::NONE, |route| route.version));
         for _ in 0..REASKS {
             let held = Held::new(&self.verifier, key, me.clone(), version);
@@ -141,14 +141,14 @@ impl RouteBook {
                     }
                     // Another wrote that record, by a transfer or before a restart, and the script verifies nothing.
                     let route = self.read(key).await?;
-                    if route.as_ref().is_some_and(|it| it.is_of(&me.node, me.epoch) && it.version == standing) {
+                    if route.as_ref().is_some_and(|it| it.is_of(&me.id, me.epoch) && it.version == standing) {
                         return Ok(AcquireOutcome::Acquired(Held::new(&self.verifier, key, me, standing)));
                     }
                     version = self.next_version(route.map_or(RouteVersion::NONE, |route| route.version));
                 }
                 "OWNED" => {
                     let node = NodeId::new(answer.text(0)?).map_err(|_| self.forged(key))?;
-                    let owner = Owner { node, epoch: Epoch(answer.number(1)?) };
+                    let owner = NodeEpoch { id: node, epoch: Epoch(answer.number(1)?) };
                     return Ok(AcquireOutcome::Owned { owner, version: RouteVersion(answer.number(2)?) });
                 }
                 "VERSION" => version = RouteVersion(answer.number(0)?),
@@ -192,9 +192,9 @@ impl RouteBook {
         let sig = sign_object(&self.verifier, &held.key, written, held.version, data);
         let call = Invocation::new(
             &scripts::ROUTE_SAVE,
-            &[keys.route(&held.key), keys.object(&held.key), keys.node(&held.owner.node)],
+            &[keys.route(&held.key), keys.object(&held.key), keys.node(&held.owner.id)],
         )
-        .arg(held.owner.node.as_str())
+        .arg(held.owner.id.as_str())
         .arg(held.owner.epoch.0)
         .arg(held.version.0)
         .arg(&held.sig)
@@ -233,7 +233,7 @@ impl RouteBook {
     }
 
     /// Makes `target` the owner, whose lease the script checks. Runs `route/transfer`.
-    pub async fn transfer(&self, held: &Held, target: &Owner) -> Result<TransferOutcome> {
+    pub async fn transfer(&self, held: &Held, target: &NodeEpoch) -> Result<TransferOutcome> {
         self.lease.require()?;
         let mut version = self.next_version(held.version);
         for _ in 0..REASKS {
@@ -243,18 +243,18 @@ impl RouteBook {
                 &scripts::ROUTE_TRANSFER,
                 &[
                     keys.route(&held.key),
-                    keys.owned(&held.owner.node),
+                    keys.owned(&held.owner.id),
                     keys.owners(),
-                    keys.node(&target.node),
-                    keys.owned(&target.node),
+                    keys.node(&target.id),
+                    keys.owned(&target.id),
                 ],
             )
             .arg(held.key.as_str())
-            .arg(held.owner.node.as_str())
+            .arg(held.owner.id.as_str())
             .arg(held.owner.epoch.0)
             .arg(held.version.0)
             .arg(&held.sig)
-            .arg(target.node.as_str())
+            .arg(target.id.as_str())
             .arg(target.epoch.0)
             .arg(version.0)
             .arg(SCHEMA_VERSION_TEXT)
@@ -283,19 +283,19 @@ impl RouteBook {
     /// `other` is the owner whose keys are passed along.
     pub(crate) fn acquire_call(&self, held: &Held, other: Option<&NodeId>, fenced: bool) -> Invocation {
         let (keys, me) = (self.store.keys(), &held.owner);
-        let owner = other.filter(|other| **other != me.node);
-        let behind = owner.unwrap_or(&me.node);
+        let owner = other.filter(|other| **other != me.id);
+        let behind = owner.unwrap_or(&me.id);
         let key_list = [
             keys.route(&held.key),
-            keys.node(&me.node),
-            keys.owned(&me.node),
+            keys.node(&me.id),
+            keys.owned(&me.id),
             keys.owners(),
             keys.node(behind),
             keys.owned(behind),
         ];
         Invocation::new(&scripts::ROUTE_ACQUIRE, &key_list)
             .arg(held.key.as_str())
-            .arg(me.node.as_str())
+            .arg(me.id.as_str())
             .arg(me.epoch.0)
             .arg(held.version.0)
             .arg(SCHEMA_VERSION_TEXT)
@@ -307,8 +307,8 @@ impl RouteBook {
 
     pub(crate) fn renew_call(&self, held: &Held) -> Invocation {
         let keys = self.store.keys();
-        Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.node)])
-            .arg(held.owner.node.as_str())
+        Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.id)])
+            .arg(held.owner.id.as_str())
             .arg(held.owner.epoch.0)
             .arg(held.version.0)
             .arg(&held.sig)
@@ -318,10 +318,10 @@ impl RouteBook {
     pub(crate) fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
         let keys = self.store.keys();
         let sig = sign_route(&self.verifier, &held.key, None, version);
-        let key_list = [keys.route(&held.key), keys.owned(&held.owner.node), keys.owners(), keys.object(&held.key)];
+        let key_list = [keys.route(&held.key), keys.owned(&held.owner.id), keys.owners(), keys.object(&held.key)];
         Invocation::new(&scripts::ROUTE_RELEASE, &key_list)
             .arg(held.key.as_str())
-            .arg(held.owner.node.as_str())
+            .arg(held.owner.id.as_str())
             .arg(held.owner.epoch.0)
             .arg(held.version.0)
             .arg(&held.sig)
@@ -337,10 +337,10 @@ impl RouteBook {
         self.verifier.refuse(AuditReason::Malformed, &place, &place)
     }
 
-    fn refused(&self, answer: &Answer, me: &Owner) -> Error {
+    fn refused(&self, answer: &Answer, me: &NodeEpoch) -> Error {
         match answer.word() {
-            "NO_LEASE" => Error::LeaseLost { id: me.node.clone() },
-            "FENCED" => Error::Fenced { id: me.node.clone(), epoch: me.epoch },
+            "NO_LEASE" => Error::LeaseLost { id: me.id.clone() },
+            "FENCED" => Error::Fenced { id: me.id.clone(), epoch: me.epoch },
             _ => answer.unexpected(),
         }
     }

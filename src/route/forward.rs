@@ -1,9 +1,9 @@
 //! What to do with a message to an object: a pure function of its header, the record that this node knows, and what this
 //! node holds. The I/O that a step asks for changes its inputs, and the step after it is decided anew.
 
-use crate::ids::NodeId;
+use crate::ids::{NodeEpoch, NodeId};
 
-use super::record::{Owner, Route, RouteVersion};
+use super::record::{Route, RouteVersion};
 
 /// How often a message may be forwarded.
 pub const HOPS_MAX: u32 = 16;
@@ -45,7 +45,7 @@ pub struct Known<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Decider<'a> {
     /// This node, in its present epoch.
-    pub me: &'a Owner,
+    pub me: &'a NodeEpoch,
     /// True where it hosts the kind and the kind may be taken over on demand.
     pub on_demand: bool,
     /// Repairs of this message so far.
@@ -66,7 +66,7 @@ pub enum Step {
     /// Nobody owns it: take it. A repair.
     TakeOver,
     /// Pass it on to the owner.
-    Forward(Owner),
+    Forward(NodeEpoch),
     /// Refuse: it was forwarded as often as it may be.
     TooManyHops,
     /// Refuse: nobody owns it, and this node may not take it.
@@ -95,7 +95,7 @@ pub fn decide(asked: Asked, local: Local, known: Known<'_>, who: Decider<'_>) ->
     match &route.owner {
         Some(owner) if owner == who.me => repair(Step::Load),
         // This node in an epoch that is over: its record is as good as nobody's.
-        Some(owner) if owner.node == who.me.node => nobody(who, repair),
+        Some(owner) if owner.id == who.me.id => nobody(who, repair),
         Some(owner) if known.owner_available => forward(asked, owner),
         // What is cached of somebody who is gone may be old.
         Some(_) if !known.fresh => repair(Step::ReadAgain),
@@ -106,7 +106,7 @@ pub fn decide(asked: Asked, local: Local, known: Known<'_>, who: Decider<'_>) ->
 }
 
 /// True where a record that was read for this message says that this node's version stands.
-fn confirmed(mine: RouteVersion, known: Known<'_>, me: &Owner) -> bool {
+fn confirmed(mine: RouteVersion, known: Known<'_>, me: &NodeEpoch) -> bool {
     known.fresh && known.route.is_some_and(|route| route.owner.as_ref() == Some(me) && route.version == mine)
 }
 
@@ -114,7 +114,7 @@ fn nobody(who: Decider<'_>, repair: impl Fn(Step) -> Step) -> Step {
     if who.on_demand { repair(Step::TakeOver) } else { Step::NoOwner }
 }
 
-fn forward(asked: Asked, owner: &Owner) -> Step {
+fn forward(asked: Asked, owner: &NodeEpoch) -> Step {
     if asked.hops >= HOPS_MAX { Step::TooManyHops } else { Step::Forward(owner.clone()) }
 }
 
@@ -129,11 +129,11 @@ mod tests {
     use crate::ids::{Epoch, ObjectKey};
     use crate::route::RouteState;
 
-    fn owner(node: &str, epoch: u64) -> Owner {
-        Owner { node: NodeId::new(node).expect("an id"), epoch: Epoch(epoch) }
+    fn owner(node: &str, epoch: u64) -> NodeEpoch {
+        NodeEpoch { id: NodeId::new(node).expect("an id"), epoch: Epoch(epoch) }
     }
 
-    fn route(owner: Option<Owner>, version: u64) -> Route {
+    fn route(owner: Option<NodeEpoch>, version: u64) -> Route {
         let key = ObjectKey::read("island:a").expect("a key");
         Route { key, owner, version: RouteVersion(version), saved_at_ms: 0, state: RouteState::Owned }
     }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, ObjectKey};
+use crate::ids::{NodeEpoch, NodeId, ObjectKey};
 use crate::message::RoutedCall;
 use crate::node::NodeState;
 
@@ -19,7 +19,7 @@ use super::hub::{Hub, service_of};
 use super::keeper::{Guard, Inner, Keeper};
 use super::kind::{ObjectType, Removal};
 use super::receive::{MOVED, ROUTES};
-use super::record::{Header, Owner, Route};
+use super::record::{Header, Route};
 
 /// How long the target has for loading the object.
 const NOTICE_MAX: Duration = Duration::from_secs(5);
@@ -73,9 +73,9 @@ impl<K: ObjectType> Inner<K> {
     ) -> Result<Handover> {
         if guard.is_none() {
             let owner = self.hub.table.lookup(key).await?.and_then(|route| route.owner.clone());
-            let mine = owner.as_ref().is_some_and(|owner| owner.node == *self.hub.lease.id());
+            let mine = owner.as_ref().is_some_and(|owner| owner.id == *self.hub.lease.id());
             if !mine {
-                return Err(Error::NotOwner { object: key.clone(), owner: owner.map(|owner| owner.node) });
+                return Err(Error::NotOwner { object: key.clone(), owner: owner.map(|owner| owner.id) });
             }
         }
         self.promote(key, guard).await?;
@@ -101,13 +101,13 @@ impl<K: ObjectType> Inner<K> {
         };
         let unconfirmed = if notify { self.hub.notify(&route, &target).await.err() } else { None };
         if let Some(error) = &unconfirmed {
-            tracing::warn!(object = %key, target = %target.node, %error, "the new owner did not confirm an object");
+            tracing::warn!(object = %key, target = %target.id, %error, "the new owner did not confirm an object");
         }
         Ok(Handover { route, unconfirmed })
     }
 
     /// The write that makes `target` the owner.
-    async fn give_to(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, target: &Owner) -> Result<Route> {
+    async fn give_to(&self, key: &ObjectKey, guard: &mut Guard<K::Object>, target: &NodeEpoch) -> Result<Route> {
         let Some(live) = guard.as_mut() else {
             return Err(Error::NotOwner { object: key.clone(), owner: None });
         };
@@ -123,16 +123,16 @@ impl<K: ObjectType> Inner<K> {
         }
         if unknown
             && let Ok(TransferOutcome::Lost(Some(owner))) = &outcome
-            && *owner == target.node
+            && *owner == target.id
             && let Ok(Some(route)) = self.hub.book.read(key).await
-            && route.is_of(&target.node, target.epoch)
+            && route.is_of(&target.id, target.epoch)
         {
             // The try without an answer had its effect.
             outcome = Ok(TransferOutcome::Moved(route));
         }
         match outcome {
             Ok(TransferOutcome::Moved(route)) => {
-                self.drop_local(key, guard, &Removal::Moved(target.node.clone())).await;
+                self.drop_local(key, guard, &Removal::Moved(target.id.clone())).await;
                 self.hub.table.wrote(route.clone(), false);
                 Ok(route)
             }
@@ -143,7 +143,7 @@ impl<K: ObjectType> Inner<K> {
             Ok(TransferOutcome::TargetGone) => {
                 // The target may have owned it between an earlier try and its end.
                 live.doubtful |= unknown;
-                Err(Error::NodeOffline(target.node.clone()))
+                Err(Error::NodeOffline(target.id.clone()))
             }
             Err(error) => {
                 // Whose it is now nobody knows: the next use asks the store first.
@@ -156,7 +156,7 @@ impl<K: ObjectType> Inner<K> {
 
 impl Hub {
     /// A node that can take an object, in its present epoch.
-    async fn able(&self, target: &NodeId, key: &ObjectKey) -> Result<Owner> {
+    async fn able(&self, target: &NodeId, key: &ObjectKey) -> Result<NodeEpoch> {
         let service = service_of(key.kind());
         let mut record = self.directory.resolve(target).await?;
         if !record.offers(&service) || record.state == NodeState::ShuttingDown {
@@ -169,13 +169,13 @@ impl Hub {
         if !record.offers(&service) {
             return Err(Error::ServiceNotFound { service, at: target.to_string() });
         }
-        Ok(Owner { node: target.clone(), epoch: record.epoch })
+        Ok(NodeEpoch { id: target.clone(), epoch: record.epoch })
     }
 
     /// Tells the new owner, and waits until it has loaded the object.
-    async fn notify(&self, route: &Route, target: &Owner) -> Result<()> {
+    async fn notify(&self, route: &Route, target: &NodeEpoch) -> Result<()> {
         let call = RoutedCall {
-            node: &target.node,
+            node: &target.id,
             epoch: target.epoch,
             service: ROUTES,
             method: MOVED,

@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
-use crate::ids::{ObjectKey, ObjectKind};
+use crate::ids::{NodeEpoch, ObjectKey, ObjectKind};
 use crate::message::Post;
 use crate::node::{DRAINING_LABEL, Directory, Lease, Liveness, NodeRecord, NodeState};
 
 use super::book::RouteBook;
 use super::keeper::{Job, Served};
 use super::kind::KeepTimes;
-use super::record::{Owner, RouteVersion};
+use super::record::RouteVersion;
 use super::rendezvous::{Candidate, place};
 use super::table::RouteTable;
 
@@ -122,13 +122,13 @@ impl Hub {
 
     /// True where that incarnation of a node can be sent to (RTE-11). A node whose last beat is merely late is not known to
     /// be gone.
-    pub async fn is_available(&self, owner: &Owner) -> bool {
-        if owner.node == *self.lease.id() {
+    pub async fn is_available(&self, owner: &NodeEpoch) -> bool {
+        if owner.id == *self.lease.id() {
             return owner.epoch == self.lease.epoch() && self.lease.is_valid();
         }
-        match self.directory.resolve(&owner.node).await {
+        match self.directory.resolve(&owner.id).await {
             Ok(record) => record.epoch == owner.epoch && record.state != NodeState::ShuttingDown,
-            Err(Error::NodeSuspect(_)) => self.directory.epoch_of(&owner.node) == Some(owner.epoch),
+            Err(Error::NodeSuspect(_)) => self.directory.epoch_of(&owner.id) == Some(owner.epoch),
             Err(Error::NodeNotFound(_) | Error::NodeOffline(_) | Error::NodeRemoved(_)) => false,
             // Nobody knows, so nothing is forgotten for it.
             Err(_) => true,
@@ -137,23 +137,23 @@ impl Hub {
 
     /// The node that takes an object which nobody owns: by rendezvous over the nodes that are ready and host the kind, those
     /// of this node's locality first. Not `deaf`, who turned out not to listen.
-    pub fn default_place(&self, key: &ObjectKey, deaf: Option<&Owner>) -> Option<Owner> {
+    pub fn default_place(&self, key: &ObjectKey, deaf: Option<&NodeEpoch>) -> Option<NodeEpoch> {
         let takes = self.keeper(key.kind()).is_some_and(|keeper| keeper.on_demand() && keeper.takes_more());
         self.ready_place(key.as_str(), &service_of(key.kind()), takes, deaf)
     }
 
     /// The node that `what` falls to, among those that are ready and offer `service`; this node among them only where it
     /// `takes` it.
-    pub fn ready_place(&self, what: &str, service: &str, takes: bool, deaf: Option<&Owner>) -> Option<Owner> {
+    pub fn ready_place(&self, what: &str, service: &str, takes: bool, deaf: Option<&NodeEpoch>) -> Option<NodeEpoch> {
         let snapshot = self.directory.snapshot();
-        let mut ready: HashMap<&str, (Owner, bool)> = HashMap::new();
+        let mut ready: HashMap<&str, (NodeEpoch, bool)> = HashMap::new();
         for view in &snapshot.nodes {
             let record = &view.record;
             if view.liveness != Liveness::Online || leaves(record) || !record.offers(service) {
                 continue;
             }
             let near = self.locality.is_some() && record.labels.get(LOCALITY) == self.locality.as_ref();
-            let owner = Owner { node: record.id.clone(), epoch: record.epoch };
+            let owner = NodeEpoch { id: record.id.clone(), epoch: record.epoch };
             ready.insert(record.id.as_str(), (owner, near));
         }
         let own = self.lease.id();
@@ -161,16 +161,16 @@ impl Hub {
         let epoch = self.lease.epoch();
         let own_record = snapshot.get(own).map(|view| &view.record).filter(|record| record.epoch == epoch);
         if takes && !own_record.is_some_and(|record| leaves(record)) && self.lease.is_valid() {
-            let me = Owner { node: own.clone(), epoch: self.lease.epoch() };
+            let me = NodeEpoch { id: own.clone(), epoch: self.lease.epoch() };
             ready.insert(own.as_str(), (me, self.locality.is_some()));
         } else {
             ready.remove(own.as_str());
         }
         // Not where it has come back since.
         if let Some(deaf) = deaf
-            && ready.get(deaf.node.as_str()).is_some_and(|(owner, _)| owner == deaf)
+            && ready.get(deaf.id.as_str()).is_some_and(|(owner, _)| owner == deaf)
         {
-            ready.remove(deaf.node.as_str());
+            ready.remove(deaf.id.as_str());
         }
         let candidates = ready.iter().map(|(node, (_, near))| Candidate { node, near: *near });
         let chosen = place(what, candidates)?;

@@ -57,7 +57,7 @@ pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, ReleaseOutcome, RouteBook, Rout
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
 pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};
-pub use record::{Cas, Header, Held, Owner, Route, RouteState, RouteVersion, StoredObject};
+pub use record::{Cas, Header, Held, Route, RouteState, RouteVersion, StoredObject};
 pub use router::ObjectRouter;
 pub use sign_again::{SignedBefore, signed_before};
 pub use sweep::{SweepOptions, SweepReport, sweep, sweep_owners};

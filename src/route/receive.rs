@@ -7,13 +7,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::{Duration, Instant};
 
 use crate::error::{Error, RouteRefusal};
-use crate::ids::{Epoch, NodeId};
+use crate::ids::{Epoch, NodeEpoch, NodeId};
 use crate::message::{CallError, Incoming, RoutedCall, RoutedHandler, Taken};
 
 use super::forward::{Asked, origin_is_behind};
 use super::hub::Hub;
 use super::keeper::{Job, Served};
-use super::record::{Header, Owner, Route, RouteState};
+use super::record::{Header, Route, RouteState};
 
 /// The service that takes messages about routes.
 pub(super) const ROUTES: &str = "routes";
@@ -60,7 +60,7 @@ impl RoutedHandler for AboutRoutes {
         match call.method.as_str() {
             UPDATE => match call.json::<Update>() {
                 Ok(update) => {
-                    let owner = Some(Owner { node: update.owner, epoch: update.owner_epoch });
+                    let owner = Some(NodeEpoch { id: update.owner, epoch: update.owner_epoch });
                     let Header { key, version } = header;
                     let route = Route { key, owner, version, saved_at_ms: 0, state: RouteState::Owned };
                     let taken = hub.table.update(route);
@@ -115,7 +115,7 @@ impl Hub {
                 Served::Elsewhere(owner, version) => (owner, version),
             };
             let route = Header { key: header.key.clone(), version }.text();
-            match self.post.pass_on(&call, &owner.node, owner.epoch, &route).await {
+            match self.post.pass_on(&call, &owner.id, owner.epoch, &route).await {
                 Ok(()) => {
                     metrics::counter!("maitred_routes_forwarded_total").increment(1);
                     return Taken::PassedOn;
@@ -148,7 +148,7 @@ impl Hub {
         self.tasks.spawn_on(
             async move {
                 let _place = place;
-                let update = Update { owner: owner.node, owner_epoch: owner.epoch };
+                let update = Update { owner: owner.id, owner_epoch: owner.epoch };
                 let Ok(body) = to_raw_value(&update) else { return };
                 let route = Header { key, version }.text();
                 let told = hub.post.send_routed(RoutedCall {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, ObjectKey};
+use crate::ids::{Epoch, NodeEpoch, NodeId, ObjectKey};
 use crate::store::{Row, Verifier};
 
 /// Which of two records of one object is newer. It follows the store's clock in ms and grows with every change of owner.
@@ -57,15 +57,6 @@ impl fmt::Display for Cas {
     }
 }
 
-/// One incarnation of a node that owns an object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Owner {
-    /// The node.
-    pub node: NodeId,
-    /// Its epoch.
-    pub epoch: Epoch,
-}
-
 /// Where a record stands. Not signed, and for people only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -84,7 +75,7 @@ pub struct Route {
     /// The object.
     pub key: ObjectKey,
     /// Its owner; `None` for nobody.
-    pub owner: Option<Owner>,
+    pub owner: Option<NodeEpoch>,
     /// Grows with every change of owner.
     pub version: RouteVersion,
     /// When the object was last saved or its record renewed, in store ms as its owner estimated it. Not signed.
@@ -106,8 +97,8 @@ impl Route {
         let malformed = || verifier.refuse(AuditReason::Malformed, &place, &place);
         let owner = match row.text("owner") {
             "" => None,
-            node => Some(Owner {
-                node: NodeId::new(node).map_err(|_| malformed())?,
+            node => Some(NodeEpoch {
+                id: NodeId::new(node).map_err(|_| malformed())?,
                 epoch: Epoch(row.number("owner_epoch").ok_or_else(malformed)?),
             }),
         };
@@ -123,7 +114,7 @@ impl Route {
 
     /// True where `node` owns it in `epoch`.
     pub fn is_of(&self, node: &NodeId, epoch: Epoch) -> bool {
-        self.owner.as_ref().is_some_and(|owner| owner.node == *node && owner.epoch == epoch)
+        self.owner.as_ref().is_some_and(|owner| owner.id == *node && owner.epoch == epoch)
     }
 }
 
@@ -133,7 +124,7 @@ pub struct Held {
     /// The object.
     pub key: ObjectKey,
     /// This node, in the epoch that took it.
-    pub owner: Owner,
+    pub owner: NodeEpoch,
     /// The version that was taken.
     pub version: RouteVersion,
     /// The record's signature.
@@ -142,16 +133,21 @@ pub struct Held {
 
 impl Held {
     /// The record of `owner` in `version`, signed.
-    pub(crate) fn new(verifier: &Verifier, key: &ObjectKey, owner: Owner, version: RouteVersion) -> Self {
+    pub(crate) fn new(verifier: &Verifier, key: &ObjectKey, owner: NodeEpoch, version: RouteVersion) -> Self {
         let sig = sign_route(verifier, key, Some(&owner), version);
         Self { key: key.clone(), owner, version, sig }
     }
 }
 
 /// The signature of a record.
-pub(super) fn sign_route(verifier: &Verifier, key: &ObjectKey, owner: Option<&Owner>, version: RouteVersion) -> String {
+pub(super) fn sign_route(
+    verifier: &Verifier,
+    key: &ObjectKey,
+    owner: Option<&NodeEpoch>,
+    version: RouteVersion,
+) -> String {
     let (node, epoch) = match owner {
-        Some(owner) => (owner.node.as_str(), owner.epoch.to_string()),
+        Some(owner) => (owner.id.as_str(), owner.epoch.to_string()),
         None => ("", "0".to_owned()),
     };
     let fields = [key.kind(), key.object(), node, &epoch, &version.to_string(), SCHEMA_VERSION_TEXT];
@@ -242,7 +238,8 @@ mod tests {
     }
 
     fn row(verifier: &Verifier, key: &ObjectKey, node: &str, epoch: &str) -> Row {
-        let owner = NodeId::new(node).ok().map(|node| Owner { node, epoch: Epoch(epoch.parse().expect("a number")) });
+        let owner =
+            NodeId::new(node).ok().map(|node| NodeEpoch { id: node, epoch: Epoch(epoch.parse().expect("a number")) });
         let sig = sign_route(verifier, key, owner.as_ref(), RouteVersion(7));
         let fields = [("owner", node), ("owner_epoch", epoch), ("version", "7"), ("saved_at", "5"), ("state", "OWNED")];
         fields.into_iter().chain([("v", "1"), ("sig", sig.as_str())]).collect()

@@ -88,7 +88,7 @@ impl Rounds {
     /// True where this node is the one that walks, as far as it sees. Two that do disturb nobody.
     fn walks(&self) -> bool {
         let chosen = self.hub.ready_place(ROUTES, ROUTES, true, None);
-        chosen.is_some_and(|owner| owner.node == *self.hub.lease.id())
+        chosen.is_some_and(|owner| owner.id == *self.hub.lease.id())
     }
 
     async fn walk(&mut self) -> Result<u64> {

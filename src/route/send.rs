@@ -1,26 +1,25 @@
 //! Messages to objects, as this node sends them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result, RouteRefusal};
-use crate::ids::ObjectKey;
-use crate::message::{CALL_MAX_MS, RoutedCall};
+use crate::ids::{NodeEpoch, ObjectKey};
+use crate::message::RoutedCall;
 
 use super::forward::Asked;
 use super::hub::{Hub, service_of};
 use super::keeper::{Job, Served, not_from_within};
-use super::record::{Header, Owner, RouteVersion};
+use super::record::{Header, RouteVersion};
 
 /// How often one message is sent.
 const SENDS_MAX: usize = 2;
 
 /// Where a message goes.
 struct Aim {
-    owner: Owner,
+    owner: NodeEpoch,
     version: RouteVersion,
 }
 
@@ -39,7 +38,7 @@ pub(super) struct Order<'a> {
 impl Hub {
     /// RTE-7. A message goes out a second time only where the first surely did not arrive.
     pub async fn dispatch(self: &Arc<Self>, order: Order<'_>) -> Result<Box<RawValue>> {
-        let mut deaf: Option<Owner> = None;
+        let mut deaf: Option<NodeEpoch> = None;
         let mut sends = 0;
         loop {
             let aim = self.aim(&order, deaf.as_ref()).await?;
@@ -53,7 +52,7 @@ impl Hub {
             };
             let header = Header { key: order.key.clone(), version: aim.version }.text();
             let call = RoutedCall {
-                node: &aim.owner.node,
+                node: &aim.owner.id,
                 epoch: aim.owner.epoch,
                 service: &service_of(order.key.kind()),
                 method: order.method,
@@ -86,7 +85,7 @@ impl Hub {
     }
 
     /// The owner, else the default place.
-    async fn aim(&self, order: &Order<'_>, deaf: Option<&Owner>) -> Result<Aim> {
+    async fn aim(&self, order: &Order<'_>, deaf: Option<&NodeEpoch>) -> Result<Aim> {
         let key = order.key;
         let mut route = self.table.lookup(key).await?;
         let mut fresh = false;
@@ -116,9 +115,9 @@ impl Hub {
     }
 
     /// True where this node's keeper has a say: it owns the object or is to, or somebody is at it.
-    fn is_here(&self, key: &ObjectKey, owner: &Owner) -> bool {
+    fn is_here(&self, key: &ObjectKey, owner: &NodeEpoch) -> bool {
         let hosted = self.keeper(key.kind());
-        hosted.is_some_and(|keeper| owner.node == *self.lease.id() || keeper.has_place(key))
+        hosted.is_some_and(|keeper| owner.id == *self.lease.id() || keeper.has_place(key))
     }
 
     /// Gives the message to this node's keeper. The inner `Err` says where to send it instead.
@@ -126,7 +125,7 @@ impl Hub {
         &self,
         order: &Order<'_>,
         aim: &Aim,
-        deaf: Option<&Owner>,
+        deaf: Option<&NodeEpoch>,
     ) -> Result<std::result::Result<Box<RawValue>, Aim>> {
         let Some(keeper) = self.keeper(order.key.kind()) else { return Err(Error::ShuttingDown) };
         not_from_within(order.key)?;
@@ -149,16 +148,4 @@ impl Hub {
             Served::Late => Err(Error::Timeout { target: target(), timeout_ms: order.timeout_ms }),
         }
     }
-}
-
-/// The deadline of a message, whose timeout is 1 ms to 29 s.
-pub(super) fn deadline(timeout: Duration) -> Result<Instant> {
-    let bounds = Duration::from_millis(1)..=Duration::from_millis(CALL_MAX_MS);
-    if bounds.contains(&timeout) {
-        return Ok(Instant::now() + timeout);
-    }
-    Err(Error::OutOfBounds {
-        what: "timeout",
-        problem: format!("{} ms; allowed are 1 to {CALL_MAX_MS} ms", timeout.as_millis()),
-    })
 }

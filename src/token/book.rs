@@ -6,7 +6,7 @@ use tracing::field::Empty;
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
+use crate::ids::{NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::node::{Arrivals, Control, KILL, kill_name};
 use crate::store::{Answer, Invocation, Key, Store, Verifier, scripts};
 
@@ -56,15 +56,6 @@ pub struct IssueOrder {
     pub earlier: Vec<NodeId>,
     /// When it was first issued, in store ms: a repeat keeps it, so that it signs what the first try signed.
     pub issued_at_ms: u64,
-}
-
-/// Who claims, releases or cancels.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimant {
-    /// Its node id.
-    pub id: NodeId,
-    /// Its epoch; [`Epoch::NONE`] for a router that is no member.
-    pub epoch: Epoch,
 }
 
 /// The reservation book of a zone. Cheap to clone. Every operation is repeated under its own id while the store does
@@ -120,7 +111,7 @@ impl Book {
             attempt = order.attempt, answer = Empty,
         )
     )]
-    pub async fn issue(&self, server: &Claimant, order: &mut IssueOrder) -> Result<IssueOutcome> {
+    pub async fn issue(&self, server: &NodeEpoch, order: &mut IssueOrder) -> Result<IssueOutcome> {
         let payload_bytes = order.payload.get().len();
         if payload_bytes > PAYLOAD_MAX_BYTES {
             return Err(Error::OutOfBounds {
@@ -223,7 +214,7 @@ impl Book {
             answer = Empty,
         )
     )]
-    pub async fn claim(&self, token: &Token, claimant: &Claimant, op: &OperationId) -> Result<ClaimOutcome> {
+    pub async fn claim(&self, token: &Token, claimant: &NodeEpoch, op: &OperationId) -> Result<ClaimOutcome> {
         let epoch = claimant.epoch.to_string();
         let fields = [token.id.as_str(), token.player.as_str(), claimant.id.as_str(), &epoch, op.as_str()];
         let sig = self.verifier.keyring().sign(Kind::Claim, &fields);
@@ -282,7 +273,7 @@ impl Book {
         &self,
         id: &TokenId,
         player: &Player,
-        server: &Claimant,
+        server: &NodeEpoch,
         op: &OperationId,
     ) -> Result<ConsumeOutcome> {
         let (keys, at) = (self.store.keys(), &server.id);
@@ -370,7 +361,7 @@ impl Book {
     }
 
     /// The answers that several scripts share: Ok where the call can be repeated.
-    async fn refused(&self, answer: &Answer, who: &Claimant) -> Result<()> {
+    async fn refused(&self, answer: &Answer, who: &NodeEpoch) -> Result<()> {
         match answer.word() {
             "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
             "KILLED" => {

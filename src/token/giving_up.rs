@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
+use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::store::{Invocation, Key, scripts};
 
-use super::book::{Book, Claimant, OTHERS_MAX, REASKS, asked_too_often, count};
+use super::book::{Book, OTHERS_MAX, REASKS, asked_too_often, count};
 use super::outcome::{CancelOutcome, ReleaseOutcome};
 use super::record::Token;
 
@@ -15,7 +15,7 @@ impl Book {
     pub async fn release_claim(
         &self,
         token: &Token,
-        by: &Claimant,
+        by: &NodeEpoch,
         op: Option<&OperationId>,
         reason: &str,
     ) -> Result<ReleaseOutcome> {
@@ -27,7 +27,7 @@ impl Book {
         &self,
         id: &TokenId,
         player: &Player,
-        by: &Claimant,
+        by: &NodeEpoch,
         reason: &str,
     ) -> Result<ReleaseOutcome> {
         self.release(id, player, &by.id, "server", by, None, reason).await
@@ -35,7 +35,7 @@ impl Book {
 
     /// Releases any token, for an operator.
     pub async fn release_any(&self, token: &Token, operator: &NodeId, reason: &str) -> Result<ReleaseOutcome> {
-        let by = Claimant { id: operator.clone(), epoch: Epoch::NONE };
+        let by = NodeEpoch { id: operator.clone(), epoch: Epoch::NONE };
         self.release(&token.id, &token.player, &token.server, "operator", &by, None, reason).await
     }
 
@@ -47,7 +47,7 @@ impl Book {
         player: &Player,
         server: &NodeId,
         role: &str,
-        by: &Claimant,
+        by: &NodeEpoch,
         op: Option<&OperationId>,
         reason: &str,
     ) -> Result<ReleaseOutcome> {
@@ -84,7 +84,7 @@ impl Book {
         &self,
         player: &Player,
         request: &RequestId,
-        by: &Claimant,
+        by: &NodeEpoch,
         op: Option<&OperationId>,
         servers: &[NodeId],
     ) -> Result<CancelOutcome> {

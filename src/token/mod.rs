@@ -27,7 +27,7 @@ mod outcome;
 mod reaper;
 mod record;
 
-pub use book::{Book, BookOptions, Claimant, IssueOrder, PAYLOAD_MAX_BYTES};
+pub use book::{Book, BookOptions, IssueOrder, PAYLOAD_MAX_BYTES};
 pub use ledger::{Ledger, LedgerState, Past, PastEnd, Redeem, Unsettled};
 pub use outcome::{CancelOutcome, ClaimOutcome, ConsumeOutcome, IssueOutcome, ReleaseOutcome};
 pub use reaper::{ReapOptions, ReapReport, reap, reap_servers};

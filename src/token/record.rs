@@ -5,10 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
+use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::store::{Row, Verifier};
-
-use super::book::Claimant;
 
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,7 +102,7 @@ impl Token {
         verifier: &Verifier,
         id: TokenId,
         player: &Player,
-        server: &Claimant,
+        server: &NodeEpoch,
         (request, attempt): (&RequestId, u32),
         payload: &RawValue,
         (issued_at_ms, expires_at_ms): (u64, u64),

@@ -3,10 +3,10 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use maitred::ids::{LineName, Player, SessionId};
+use maitred::ids::{LineName, NodeEpoch, Player, SessionId};
 use maitred::node::{ADMITS_LABEL, Liveness, NodeRecord, NodeView, Snapshot};
-use maitred::queue::{Admitter, Attributes, Choice, GateOptions, Holder, Line, LineOptions};
-use maitred::token::{BookOptions, Claimant};
+use maitred::queue::{Admitter, Attributes, Choice, GateOptions, Line, LineOptions};
+use maitred::token::BookOptions;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::support::wait::eventually;
 const LIMIT: Duration = Duration::from_secs(30);
 const CONFIG: &str = "lines: {login: {fixedPerSecond: 10, burst: 1, lanes: [3, 1]}, vip: {}}\n";
 
-async fn scene() -> (Scene, Claimant) {
+async fn scene() -> (Scene, NodeEpoch) {
     let scene = Scene::with_config(CONFIG, BookOptions::default()).await;
     let labels = [(ADMITS_LABEL.to_owned(), "login vip".to_owned())].into();
     let (_p1, p1) = scene.join(NodeRecord { labels, ..proxy("p1") }).await;
@@ -41,20 +41,20 @@ fn line(scene: &Scene, options: LineOptions) -> Line {
     Line::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), options).expect("usable")
 }
 
-async fn enters(line: &Line, at: &Claimant, who: &str, lane: u16) -> SessionId {
+async fn enters(line: &Line, at: &NodeEpoch, who: &str, lane: u16) -> SessionId {
     let (session, attributes) = (SessionId::fresh(), Attributes::new("from lobby").expect("short"));
     line.enter(at, &player(who), lane, &session, &attributes, None).await.expect("the store answers");
     session
 }
 
 /// Four wait in two lanes, and one dropped.
-async fn crowd(scene: &Scene, p1: &Claimant) -> Line {
+async fn crowd(scene: &Scene, p1: &NodeEpoch) -> Line {
     let line = line(scene, login());
     for (who, lane) in [("alice", 0), ("bob", 0), ("carol", 0), ("dave", 1)] {
         enters(&line, p1, who, lane).await;
     }
     let session = enters(&line, p1, "erin", 0).await;
-    let holder = Holder { proxy: p1.id.clone(), epoch: p1.epoch };
+    let holder = p1.clone();
     line.away(&holder, &player("erin"), &session).await.expect("the store answers");
     line
 }
@@ -139,7 +139,7 @@ async fn que_12_one_player_is_found_waiting_away_admitted_and_gone() {
 }
 
 /// Lets the first of the line in, to a backend that joins for it.
-async fn admit(scene: &Scene, line: &Line, p1: &Claimant) {
+async fn admit(scene: &Scene, line: &Line, p1: &NodeEpoch) {
     let record = backend("b1");
     let (_b1, b1) = scene.join(record.clone()).await;
     let record = Arc::new(NodeRecord { epoch: b1.epoch, ..record });

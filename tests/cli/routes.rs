@@ -1,6 +1,6 @@
 use maitred::ids::{ObjectKey, OperationId};
 use maitred::node::Membership;
-use maitred::route::{AcquireOutcome, Cas, Held, Owner, RouteBook, RouteTimes};
+use maitred::route::{AcquireOutcome, Cas, Held, RouteBook, RouteTimes};
 use serde_json::json;
 
 use crate::scene::{Scene, backend};
@@ -48,7 +48,7 @@ async fn rte_12_routes_and_one_route_show_owner_version_and_age() {
     scene.run(&["route", "island", "none"]).code(0).shows(&["nobody owns island:none"]);
     scene.run(&["route", "isl and", "i1"]).code(2);
 
-    let target = Owner { node: who.id.clone(), epoch: who.epoch };
+    let target = who.clone();
     book.transfer(&held, &target).await.expect("moved");
     scene.run(&["route", "island", "i1"]).code(0).shows(&["b2 (epoch", "moved, not confirmed yet"]);
     scene.dies("b2").await;

@@ -6,10 +6,12 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use maitred::envelope::{Keyring, Secret};
-use maitred::ids::{Epoch, Incarnation, NodeId, OperationId, Player, Region, RequestId, Role, TokenId, Zone};
+use maitred::ids::{
+    Epoch, Incarnation, NodeEpoch, NodeId, OperationId, Player, Region, RequestId, Role, TokenId, Zone,
+};
 use maitred::node::{Control, Identity, Lease, Load, Membership, NodeRecord, NodeState};
 use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
-use maitred::token::{Book, BookOptions, ClaimOutcome, Claimant, IssueOrder, IssueOutcome, Token};
+use maitred::token::{Book, BookOptions, ClaimOutcome, IssueOrder, IssueOutcome, Token};
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -188,13 +190,13 @@ impl Scene {
     }
 
     /// Joins as a node with a lease that outlasts the test.
-    pub async fn join(&self, record: NodeRecord) -> (Membership, Claimant) {
+    pub async fn join(&self, record: NodeRecord) -> (Membership, NodeEpoch) {
         let identity = Identity { id: record.id.clone(), role: record.role.clone(), addr: record.addr.clone() };
         let lease = Lease::new(record.id.clone(), LEASE_MS);
         let id = record.id.clone();
         let mut membership = Membership::new(self.store.clone(), self.verifier.clone(), identity, lease);
         let epoch = membership.join(record).await.expect("it joins");
-        (membership, Claimant { id, epoch })
+        (membership, NodeEpoch { id, epoch })
     }
 
     /// What is left of a node a lease after its process was killed: its place on the roster.
@@ -208,7 +210,7 @@ impl Scene {
     }
 
     /// A PENDING token of `player` on `server`.
-    pub async fn issue(&self, server: &Claimant, player: &str, payload: &str) -> Token {
+    pub async fn issue(&self, server: &NodeEpoch, player: &str, payload: &str) -> Token {
         let now = self.store.clock().now_ms();
         let mut order = IssueOrder {
             id: TokenId::fresh(),
@@ -226,12 +228,12 @@ impl Scene {
         }
     }
 
-    pub async fn claim(&self, token: &Token, claimant: &Claimant) {
+    pub async fn claim(&self, token: &Token, claimant: &NodeEpoch) {
         let claimed = self.book.claim(token, claimant, &OperationId::fresh()).await.expect("the store answers");
         assert!(matches!(claimed, ClaimOutcome::Claimed(_)), "{claimed:?}");
     }
 
-    pub async fn consume(&self, token: &Token, server: &Claimant) {
+    pub async fn consume(&self, token: &Token, server: &NodeEpoch) {
         let op = OperationId::fresh();
         self.book.consume(&token.id, &token.player, server, &op).await.expect("the store answers");
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use maitred::agent::{Outcome, Redeemed, Request};
 use maitred::envelope::AuditReason;
-use maitred::ids::OperationId;
+use maitred::ids::{NodeEpoch, OperationId};
 use maitred::node::{CONFIG, Control};
 use maitred::store::scripts;
-use maitred::token::{ClaimOutcome, Claimant};
+use maitred::token::ClaimOutcome;
 use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
@@ -61,7 +61,7 @@ async fn dsp_3_a_token_that_nobody_claimed_lets_nobody_in_until_it_is() {
     let held = pending(&p1, "b1", "alice").await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "not_claimed");
     assert_eq!((shelf.out(), b1.promised()), (1, 1), "the place is still the player's");
-    let by = Claimant { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
+    let by = NodeEpoch { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
     let claimed = p1.agent().book().claim(&held.token, &by, &OperationId::fresh()).await.expect("an answer");
     assert!(matches!(claimed, ClaimOutcome::Claimed(_)));
     lands(&b1, "alice").await;

@@ -2,9 +2,8 @@
 
 use maitred::agent::config::LineConfig;
 use maitred::agent::{Departure, Entering, OutReason, Update};
-use maitred::ids::SessionId;
+use maitred::ids::{NodeEpoch, SessionId};
 use maitred::queue::{Attributes, Left};
-use maitred::token::Claimant;
 use redis::AsyncCommands;
 
 use crate::agents_common::{LIMIT, id, key, player};
@@ -136,7 +135,7 @@ async fn r_23_who_is_lost_to_the_index_enters_again_and_keeps_the_place() {
     let alice = waits(&proxy, "alice").await;
     let _bob = waits(&proxy, "bob").await;
     let line = world.seen().await;
-    let holder = maitred::queue::Holder { proxy: id("p1"), epoch: proxy.agent().lease().epoch() };
+    let holder = maitred::ids::NodeEpoch { id: id("p1"), epoch: proxy.agent().lease().epoch() };
     // Somebody says that she dropped, but she is here.
     line.away(&holder, &player("alice"), alice.session()).await.expect("the store");
     eventually("she waits again", LIMIT, async || {
@@ -151,7 +150,7 @@ async fn que_3_a_place_that_no_player_of_the_proxy_uses_is_given_up() {
     let world = World::new();
     let proxy = world.proxy("p1").await;
     let lease = proxy.agent().lease();
-    let me = Claimant { id: lease.id().clone(), epoch: lease.epoch() };
+    let me = NodeEpoch { id: lease.id().clone(), epoch: lease.epoch() };
     let line = world.seen().await;
     let entered = line.enter(&me, &player("ghost"), 0, &SessionId::fresh(), &Attributes::default(), None).await;
     entered.expect("the store");

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use maitred::envelope::{Keyring, Secret};
-use maitred::ids::{Epoch, LineName, NodeId, Player, Role, SessionId, Zone};
+use maitred::ids::{Epoch, LineName, NodeEpoch, NodeId, Player, Role, SessionId, Zone};
 use maitred::node::{
     Arrivals, Control, Identity, Lease, Liveness, Membership, NodeRecord, NodeState, NodeView, Snapshot,
 };
 use maitred::queue::{Admission, Admitter, Attributes, Entered, GateOptions, Line, LineOptions, Round, Waiting};
 use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
-use maitred::token::Claimant;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
 
@@ -94,7 +93,7 @@ impl Hall {
         let membership =
             Membership::new(store.clone(), self.verifier.clone(), identity.clone(), lease).counting(arrivals.clone());
         let record = NodeRecord { state: NodeState::Ready, accepting: true, soft_cap, ..NodeRecord::blank(&identity) };
-        let who = Claimant { id: identity.id, epoch: Epoch::NONE };
+        let who = NodeEpoch { id: identity.id, epoch: Epoch::NONE };
         let (verifier, control) = (self.verifier.clone(), Control::default());
         let mut member = Member { who, store, verifier, control, arrivals, membership, record };
         member.join().await;
@@ -104,7 +103,7 @@ impl Hall {
 
 /// One process that joined.
 pub struct Member {
-    pub who: Claimant,
+    pub who: NodeEpoch,
     pub store: Store,
     pub verifier: Verifier,
     pub control: Control,
@@ -133,8 +132,8 @@ impl Member {
         line.counting(self.arrivals.clone())
     }
 
-    pub fn holder(&self) -> maitred::queue::Holder {
-        maitred::queue::Holder { proxy: self.who.id.clone(), epoch: self.who.epoch }
+    pub fn holder(&self) -> maitred::ids::NodeEpoch {
+        self.who.clone()
     }
 
     /// Enters with a new session.
@@ -179,7 +178,7 @@ pub fn names(admitted: &[Admission]) -> Vec<String> {
 }
 
 /// Rounds without a pause between them, as one.
-pub async fn rounds(admitter: &mut Admitter, who: &Claimant, snapshot: &Snapshot) -> maitred::Result<Round> {
+pub async fn rounds(admitter: &mut Admitter, who: &NodeEpoch, snapshot: &Snapshot) -> maitred::Result<Round> {
     let mut all = admitter.round(who, snapshot).await?;
     for _ in 0..100 {
         if all.pause(std::time::Duration::from_secs(1)) > std::time::Duration::ZERO {

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use maitred::Error;
 use maitred::error::StoreRefusal;
-use maitred::ids::{NodeId, Player, RequestId, TokenId, Zone};
+use maitred::ids::{NodeEpoch, NodeId, Player, RequestId, TokenId, Zone};
 use maitred::node::{Control, roster};
 use maitred::store::{Store, StoreOptions, StoreUrl, boot_ms};
-use maitred::token::{Book, BookOptions, Claimant, IssueOrder, ReapOptions, reap};
+use maitred::token::{Book, BookOptions, IssueOrder, ReapOptions, reap};
 use serde_json::value::RawValue;
 
 use crate::states::{State, Trouble};
@@ -101,6 +101,6 @@ async fn rel_4_a_cluster_that_is_down_is_typed() {
         Vec::new(),
     ));
     let book = Book::new(store.clone(), verifier, Control::default(), BookOptions::default());
-    let b1 = Claimant { id: NodeId::new("b1").expect("valid"), epoch: maitred::ids::Epoch(1) };
+    let b1 = NodeEpoch { id: NodeId::new("b1").expect("valid"), epoch: maitred::ids::Epoch(1) };
     refused("a cluster without slots", book.issue(&b1, &mut order(&store)).await, StoreRefusal::ClusterDown, true);
 }

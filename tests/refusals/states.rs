@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A store in trouble with an overdue token of `alice` on `b1`, and everybody's rights.
 pub struct Trouble {
     pub scene: Scene,
-    pub b1: maitred::token::Claimant,
+    pub b1: maitred::ids::NodeEpoch,
     /// With the rights of whoever is refused.
     pub url: String,
     held: Option<JoinHandle<()>>,

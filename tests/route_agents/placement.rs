@@ -49,7 +49,7 @@ async fn sender(url: &str, name: &str, locality: Option<&str>) -> (BackendAgent<
 }
 
 async fn owner(router: &ObjectRouter, key: &ObjectKey) -> Option<NodeId> {
-    router.book().read(key).await.unwrap()?.owner.map(|owner| owner.node)
+    router.book().read(key).await.unwrap()?.owner.map(|owner| owner.id)
 }
 
 fn heaviest(key: &str, nodes: &[&str]) -> String {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maitred::Error;
-use maitred::ids::{Epoch, NodeId, ObjectKey, OperationId};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, ObjectKey, OperationId};
 use maitred::node::Membership;
 use maitred::route::{
-    AcquireOutcome, Cas, Held, Owner, ReleaseOutcome, RouteBook, RouteTimes, SweepOptions, TransferOutcome, sweep,
+    AcquireOutcome, Cas, Held, ReleaseOutcome, RouteBook, RouteTimes, SweepOptions, TransferOutcome, sweep,
 };
 use maitred::store::Store;
 use redis::aio::MultiplexedConnection;
@@ -110,7 +110,7 @@ impl World {
     fn fence(&self, object: usize, held: &Held) -> Option<String> {
         let entry = &self.entries[object];
         let owner = entry.owner.map(|(node, epoch)| (self.nodes[node].id.clone(), epoch));
-        let fits = owner == Some((held.owner.node.clone(), held.owner.epoch)) && entry.version == held.version.0;
+        let fits = owner == Some((held.owner.id.clone(), held.owner.epoch)) && entry.version == held.version.0;
         (!fits).then(|| format!("lost to {}", Self::name(entry.owner)))
     }
 
@@ -237,7 +237,7 @@ impl World {
                 got = Some(held);
                 "acquired".into()
             }
-            AcquireOutcome::Owned { owner, .. } => format!("owned by {}", owner.node),
+            AcquireOutcome::Owned { owner, .. } => format!("owned by {}", owner.id),
         });
         let entry = &self.entries[object];
         let me = (node, self.nodes[node].epoch());
@@ -293,7 +293,7 @@ impl World {
         if target == node {
             return Ok(());
         }
-        let to = Owner { node: self.nodes[target].id.clone(), epoch: self.nodes[target].epoch() };
+        let to = NodeEpoch { id: self.nodes[target].id.clone(), epoch: self.nodes[target].epoch() };
         let outcome = self.nodes[node].book.transfer(&held, &to).await;
         let mut version = None;
         let real = say(outcome, |outcome| match outcome {
@@ -322,7 +322,7 @@ impl World {
             let (key, entry) = (&self.keys[object], &self.entries[object]);
             let route = self.nodes[0].book.read(key).await.map_err(|error| error.to_string())?;
             let owner = route.as_ref().and_then(|route| route.owner.clone());
-            let naive = entry.owner.map(|(node, epoch)| Owner { node: self.nodes[node].id.clone(), epoch });
+            let naive = entry.owner.map(|(node, epoch)| NodeEpoch { id: self.nodes[node].id.clone(), epoch });
             same("owner", owner, naive)?;
             same("version", route.map_or(0, |route| route.version.0), entry.version)?;
             let stored = self.nodes[0].book.load(key).await.map_err(|error| error.to_string())?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use maitred::Error;
 use maitred::error::RouteRefusal;
-use maitred::ids::{ObjectKey, ObjectKind};
-use maitred::route::{Ack, AcquireOutcome, KindOptions, Owner, RouteTimes, Storage, TransferOutcome};
+use maitred::ids::{NodeEpoch, ObjectKey, ObjectKind};
+use maitred::route::{Ack, AcquireOutcome, KindOptions, RouteTimes, Storage, TransferOutcome};
 use maitred::store::scripts;
 
 use crate::member::{Member, Options, PATIENCE};
@@ -100,7 +100,7 @@ async fn rte_6_an_answer_after_a_failed_save_waits_for_the_save() {
 async fn moved_away(from: &Host, to: &Host, key: &ObjectKey) {
     let book = from.router.book();
     let AcquireOutcome::Acquired(held) = book.acquire(key, None, true).await.unwrap() else { panic!("not its own") };
-    let target = Owner { node: to.member.id.clone(), epoch: to.member.epoch() };
+    let target = NodeEpoch { id: to.member.id.clone(), epoch: to.member.epoch() };
     assert!(matches!(book.transfer(&held, &target).await.unwrap(), TransferOutcome::Moved(_)));
 }
 

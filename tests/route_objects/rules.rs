@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 use maitred::Error;
 use maitred::envelope::AuditReason;
 use maitred::error::RouteRefusal;
-use maitred::ids::{Epoch, ObjectKind};
+use maitred::ids::{Epoch, NodeEpoch, ObjectKind};
 use maitred::message::Message;
-use maitred::route::{KindOptions, Owner, Route, RouteState, RouteTimes, RouteVersion};
+use maitred::route::{KindOptions, Route, RouteState, RouteTimes, RouteVersion};
 
 use crate::member::{Member, PATIENCE, id, json, keyring};
 use crate::routes_common::{CALL, Client, Count, Counter, Host, acquainted, inc, object};
@@ -211,7 +211,7 @@ async fn rte_7_a_failed_send_clears_the_route_only_of_an_owner_that_is_gone() {
     a.keeper.release(&key).await.unwrap();
     b.keeper.acquire(&key).await.unwrap();
     client.router.table().read(&key).await.unwrap();
-    let gone = Some(Owner { node: id("gone"), epoch: Epoch(1) });
+    let gone = Some(NodeEpoch { id: id("gone"), epoch: Epoch(1) });
     let wrong = Route { key: key.clone(), owner: gone, version, saved_at_ms: 0, state: RouteState::Owned };
     let known = client.router.table().version(&key);
     let wrong = Route { version: RouteVersion(known.0 + 1), ..wrong };

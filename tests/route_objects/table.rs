@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use maitred::ids::Epoch;
-use maitred::route::{
-    CacheTimes, KindOptions, Owner, Route, RouteBook, RouteState, RouteTable, RouteTimes, RouteVersion,
-};
+use maitred::ids::{Epoch, NodeEpoch};
+use maitred::route::{CacheTimes, KindOptions, Route, RouteBook, RouteState, RouteTable, RouteTimes, RouteVersion};
 
 use crate::member::{Member, Options, PATIENCE, id};
 use crate::routes_common::{Client, Host, object};
@@ -19,7 +17,7 @@ use crate::support::wait::eventually;
 fn route(node: &str, version: u64) -> Route {
     Route {
         key: object("counter:one"),
-        owner: Some(Owner { node: id(node), epoch: Epoch(7) }),
+        owner: Some(NodeEpoch { id: id(node), epoch: Epoch(7) }),
         version: RouteVersion(version),
         saved_at_ms: 0,
         state: RouteState::Owned,
@@ -94,7 +92,7 @@ async fn rte_9_updates_move_forward_only_and_touch_only_what_is_held() {
     assert_eq!(table.cached(&key).unwrap().owner, read.owner);
     assert!(table.update(route("x", version + 2)));
     assert!(!table.update(route("y", version + 1)), "an old update after a new one");
-    assert_eq!(table.cached(&key).unwrap().owner.as_ref().unwrap().node, id("x"));
+    assert_eq!(table.cached(&key).unwrap().owner.as_ref().unwrap().id, id("x"));
     table.forget(&key, RouteVersion(version));
     assert_eq!(table.version(&key).0, version + 2, "what was cleared is not what is known by now");
     table.forget(&key, RouteVersion(version + 2));

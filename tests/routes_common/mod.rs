@@ -216,7 +216,7 @@ impl Host {
 
     pub async fn owner(&self, key: &ObjectKey) -> Option<String> {
         let route = self.router.book().read(key).await.unwrap()?;
-        route.owner.map(|owner| owner.node.to_string())
+        route.owner.map(|owner| owner.id.to_string())
     }
 }
 

@@ -1,8 +1,8 @@
 //! What backends, proxies and players do, on the store and in the oracle.
 
 use maitred::Error;
-use maitred::ids::{Epoch, NodeId, OperationId, Player, RequestId, TokenId};
-use maitred::token::{Claimant, ConsumeOutcome, IssueOrder, IssueOutcome, LedgerState, Redeem, Token, Unsettled};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
+use maitred::token::{ConsumeOutcome, IssueOrder, IssueOutcome, LedgerState, Redeem, Token, Unsettled};
 
 use crate::op::Op;
 use crate::tokens_common::say;
@@ -19,7 +19,7 @@ impl World {
         self.ask_to_issue(server, &who, order, heard).await
     }
 
-    async fn ask_to_issue(&mut self, server: usize, who: &Claimant, mut order: IssueOrder, heard: bool) -> Step {
+    async fn ask_to_issue(&mut self, server: usize, who: &NodeEpoch, mut order: IssueOrder, heard: bool) -> Step {
         let outcome = self.server(server).book.issue(who, &mut order).await;
         let want = self.oracle.issue(
             order.id.as_str(),
@@ -69,13 +69,13 @@ impl World {
 
     pub async fn claim_as_router(&mut self, back: usize) -> Step {
         let Some(token) = self.token(back) else { return Ok(()) };
-        let who = Claimant { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
+        let who = NodeEpoch { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
         let op = OperationId::fresh();
         let told = say(&self.members[0].book.claim(&token, &who, &op).await);
         self.claimed(&token, &who, &op, &told)
     }
 
-    fn claimed(&mut self, token: &Token, who: &Claimant, op: &OperationId, told: &str) -> Step {
+    fn claimed(&mut self, token: &Token, who: &NodeEpoch, op: &OperationId, told: &str) -> Step {
         let by = (who.id.as_str(), who.epoch.0);
         let want = self.oracle.claim(token.id.as_str(), token.player.as_str(), by, op.as_str());
         answered("claim", told, &want)
@@ -100,7 +100,7 @@ impl World {
         op: &OperationId,
         heard: bool,
     ) -> Step {
-        let who = Claimant { id: self.server(server).who.id.clone(), epoch };
+        let who = NodeEpoch { id: self.server(server).who.id.clone(), epoch };
         let outcome = self.server(server).book.consume(id, player, &who, op).await;
         let by = (who.id.as_str(), epoch.0);
         let want = self.oracle.consume(id.as_str(), player.as_str(), by, op.as_str());
@@ -151,7 +151,7 @@ impl World {
             let own = self.server(server).who.clone();
             match unsettled {
                 Unsettled::Issue { epoch, order } => {
-                    let who = Claimant { id: own.id, epoch };
+                    let who = NodeEpoch { id: own.id, epoch };
                     self.ask_to_issue(server, &who, order, true).await?;
                     if epoch != own.epoch {
                         self.leave_old_epoch(server)?;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use maitred::envelope::AuditReason;
-use maitred::ids::{OperationId, Player, Role};
+use maitred::ids::{NodeEpoch, OperationId, Player, Role};
 use maitred::store::{Script, Store, scripts};
-use maitred::token::{Book, Claimant, IssueOutcome, Ledger, LedgerState, Token, Unsettled};
+use maitred::token::{Book, IssueOutcome, Ledger, LedgerState, Token, Unsettled};
 
 use crate::support::fault::{Action, FaultProxy};
 use crate::support::store::TestStore;
@@ -136,7 +136,7 @@ async fn impatient(wired: &Wired) -> Book {
     Book::new(store, wired.bench.verifier.clone(), wired.b1.control.clone(), wired.bench.times)
 }
 
-fn ledger_of(order: &maitred::token::IssueOrder, who: &Claimant) -> Ledger<&'static str> {
+fn ledger_of(order: &maitred::token::IssueOrder, who: &NodeEpoch) -> Ledger<&'static str> {
     let mut ledger = Ledger::default();
     ledger.issuing(order, who.epoch, "seat", order.issued_at_ms + 30_000);
     ledger

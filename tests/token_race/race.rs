@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use maitred::envelope::AuditReason;
-use maitred::ids::{OperationId, Role};
-use maitred::token::{ClaimOutcome, Claimant, ConsumeOutcome, IssueOutcome, Ledger, LedgerState, Token};
+use maitred::ids::{NodeEpoch, OperationId, Role};
+use maitred::token::{ClaimOutcome, ConsumeOutcome, IssueOutcome, Ledger, LedgerState, Token};
 use tokio::task::JoinSet;
 
 use crate::support::store::TestStore;
@@ -198,7 +198,7 @@ async fn tok_5_a_consume_and_a_release_never_both_win() {
         });
         let release = tokio::spawn({
             let (a, token) = (Arc::clone(&a), token.clone());
-            let who = Claimant { ..a.who.clone() };
+            let who = NodeEpoch { ..a.who.clone() };
             async move { a.book.release_claim(&token, &who, None, "timeout").await }
         });
         let (consume, release) = (say(&consume.await.unwrap()), say(&release.await.unwrap()));

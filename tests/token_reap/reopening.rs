@@ -1,7 +1,7 @@
 //! When a claim is taken from its claimant, to the moment: not before, and not much later.
 
-use maitred::ids::{Epoch, NodeId, OperationId, Role};
-use maitred::token::{BookOptions, Claimant, ReapOptions, TokenState, reap};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, OperationId, Role};
+use maitred::token::{BookOptions, ReapOptions, TokenState, reap};
 
 use crate::support::store::TestStore;
 use crate::tokens_common::{Bench, Member, player, request, say};
@@ -130,7 +130,7 @@ async fn tok_6_a_claim_of_epoch_0_is_reopened_by_its_age_alone() {
     let scene = Scene::new(&server, "router").await;
     let token = scene.b1.issued(&player("alice"), &request("r"), 1).await;
     // A member of the same name that is alive says nothing about the router.
-    let router = Claimant { id: scene.a.who.id.clone(), epoch: Epoch::NONE };
+    let router = NodeEpoch { id: scene.a.who.id.clone(), epoch: Epoch::NONE };
     assert_eq!(say(&scene.b.book.claim(&token, &router, &OperationId::fresh()).await), "Claimed");
     assert_eq!(scene.steps_until(TokenState::Pending, 30).await, 4);
 }
@@ -155,7 +155,7 @@ async fn tok_3_reopening_never_extends_a_tokens_time() {
     let mut scene = Scene::new(&server, "never-longer").await;
     let token = scene.b1.issued(&player("alice"), &request("r"), 1).await;
     scene.bench.age(25 * STEP_MS).await;
-    let router = Claimant { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
+    let router = NodeEpoch { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
     assert_eq!(say(&scene.b.book.claim(&token, &router, &OperationId::fresh()).await), "Claimed");
     let before = scene.b.book.find(&player("alice")).await.unwrap().unwrap();
     let kept = scene.bench.ttl("token:alice").await;

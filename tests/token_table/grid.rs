@@ -1,8 +1,8 @@
 //! Runs the table: builds the state, does the operation, and compares the answer, the row, the index, the times to live
 //! and what was heard on the token channel.
 
-use maitred::ids::{Epoch, NodeId, OperationId, Player, RequestId, Role, TokenId};
-use maitred::token::{Claimant, IssueOrder, ReapOptions, Token, reap};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, Role, TokenId};
+use maitred::token::{IssueOrder, ReapOptions, Token, reap};
 
 use crate::support::store::TestStore;
 use crate::table::{OPEN, OVER};
@@ -123,7 +123,7 @@ impl Grid {
         cast
     }
 
-    fn server(&self, name: &str) -> (&Member, Claimant) {
+    fn server(&self, name: &str) -> (&Member, NodeEpoch) {
         let member = if name == "b2" { &self.b2 } else { &self.b1 };
         let mut who = member.who.clone();
         if name == "b1-old" {
@@ -132,11 +132,11 @@ impl Grid {
         (member, who)
     }
 
-    fn proxy(&self, name: &str) -> (&Member, Claimant) {
+    fn proxy(&self, name: &str) -> (&Member, NodeEpoch) {
         match name {
             "A" => (&self.a, self.a.who.clone()),
             "B" => (&self.b, self.b.who.clone()),
-            _ => (&self.a, Claimant { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE }),
+            _ => (&self.a, NodeEpoch { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE }),
         }
     }
 

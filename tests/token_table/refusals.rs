@@ -1,9 +1,9 @@
 //! Who may not act: no lease, an epoch that is over, a switch that is on. And what is refused for itself.
 
 use maitred::envelope::AuditReason;
-use maitred::ids::{Epoch, NodeId, OperationId, Role};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, OperationId, Role};
 use maitred::node::{KILL, kill_name};
-use maitred::token::{BookOptions, Claimant, PAYLOAD_MAX_BYTES, ReapOptions, reap};
+use maitred::token::{BookOptions, PAYLOAD_MAX_BYTES, ReapOptions, reap};
 use redis::AsyncCommands;
 
 use crate::support::store::TestStore;
@@ -216,7 +216,7 @@ async fn tok_3_a_router_claims_with_epoch_0() {
     let server = TestStore::start();
     let bench = Bench::new(&server, "router").await;
     let b1 = bench.join("b1", Role::backend()).await;
-    let router = Claimant { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
+    let router = NodeEpoch { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
     let book = bench.book().await;
     let token = b1.issued(&player("alice"), &request("r"), 1).await;
     let op = OperationId::fresh();

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use maitred::Error;
-use maitred::ids::{Epoch, NodeId, OperationId, Player, RequestId, Role, TokenId};
+use maitred::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, Role, TokenId};
 use maitred::node::{BeatOutcome, Control, Identity, Lease, Membership, NodeRecord, NodeState};
 use maitred::store::Store;
 use maitred::token::{
-    Book, CancelOutcome, ClaimOutcome, Claimant, ConsumeOutcome, IssueOrder, IssueOutcome, ReleaseOutcome, Token,
+    Book, CancelOutcome, ClaimOutcome, ConsumeOutcome, IssueOrder, IssueOutcome, ReleaseOutcome, Token,
 };
 use serde_json::value::RawValue;
 
@@ -14,7 +14,7 @@ use super::bench::Bench;
 /// One process that joined.
 pub struct Member {
     /// Under which id and epoch it acts.
-    pub who: Claimant,
+    pub who: NodeEpoch,
     pub book: Book,
     pub control: Control,
     pub store: Store,
@@ -53,7 +53,7 @@ impl Bench {
             labels: BTreeMap::new(),
         };
         let book = Book::new(store.clone(), self.verifier.clone(), control.clone(), self.times);
-        let who = Claimant { id, epoch: Epoch::NONE };
+        let who = NodeEpoch { id, epoch: Epoch::NONE };
         let mut member = Member { who, book, control, store, membership, record };
         member.rejoin().await;
         member

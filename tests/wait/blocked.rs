@@ -2,9 +2,8 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use maitred::agent::Request;
-use maitred::ids::{LineName, RequestId, SessionId};
+use maitred::ids::{LineName, NodeEpoch, RequestId, SessionId};
 use maitred::queue::Attributes;
-use maitred::token::Claimant;
 use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
@@ -66,7 +65,7 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
     let at = line(&store.url(), LineName::wait()).await;
     // Through another proxy, which knows of nobody who waits and so looks at no line.
     let crowded = wait_proxy("p2", &store.url()).await;
-    let holder = Claimant { id: crowded.agent().lease().id().clone(), epoch: crowded.agent().lease().epoch() };
+    let holder = NodeEpoch { id: crowded.agent().lease().id().clone(), epoch: crowded.agent().lease().epoch() };
     let north = region("north");
     let enter = async |n: usize| {
         let attributes = Attributes::of_wish(&RequestId::short(), Some(&north), None)?;

@@ -2,10 +2,9 @@
 
 use maitred::agent::{Outcome, ProxyAgent, Reason, Request, Waiting};
 use maitred::envelope::AuditReason;
-use maitred::ids::{LineName, RequestId, SessionId};
-use maitred::queue::{Attributes, Holder, Line, Place};
+use maitred::ids::{LineName, NodeEpoch, RequestId, SessionId};
+use maitred::queue::{Attributes, Line, Place};
 use maitred::store::scripts;
-use maitred::token::Claimant;
 use redis::aio::MultiplexedConnection;
 
 use crate::agents_common::shelf::Shelf;
@@ -15,9 +14,9 @@ use crate::support::store::TestStore;
 use crate::support::wait::eventually;
 use crate::{line, queueing, served, turned_away, wait_proxy, waits, waits_for_any};
 
-fn holder(proxy: &ProxyAgent) -> Holder {
+fn holder(proxy: &ProxyAgent) -> NodeEpoch {
     let lease = proxy.agent().lease();
-    Holder { proxy: lease.id().clone(), epoch: lease.epoch() }
+    NodeEpoch { id: lease.id().clone(), epoch: lease.epoch() }
 }
 
 async fn place(at: &Line, name: &str) -> Place {
@@ -80,8 +79,8 @@ async fn r_2_a_ticket_without_a_player_is_put_away() {
     let p1 = wait_proxy("p1", &store.url()).await;
     let at = line(&store.url(), LineName::wait()).await;
     let attributes = Attributes::of_wish(&RequestId::short(), None, None).expect("short");
-    let Holder { proxy, epoch } = holder(&p1);
-    let who = Claimant { id: proxy, epoch };
+    let NodeEpoch { id: proxy, epoch } = holder(&p1);
+    let who = NodeEpoch { id: proxy, epoch };
     at.enter(&who, &player("ghost"), 0, &SessionId::fresh(), &attributes, None).await.expect("the store answers");
     let alice = waits_for_any(&p1, "alice").await;
     eventually("it is put away", LIMIT, async || matches!(place(&at, "ghost").await, Place::Away { .. })).await;

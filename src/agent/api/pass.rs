@@ -23,8 +23,9 @@ impl Agent {
     /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),
     /// [`Error::Fenced`](crate::Error::Fenced). The inner error says why nobody may come in.
     ///
-    /// Cancel safe: after [`Error::Unreachable`](crate::Error::Unreachable), or where the future was dropped, the same call
-    /// gives the definite answer.
+    /// Of several calls for one pass at once one is told that the player may come in, and the others wait for it. Cancel
+    /// safe: after [`Error::Unreachable`](crate::Error::Unreachable), or where the future was dropped, the next call gives
+    /// the definite answer.
     pub async fn redeem_pass(&self, pass: &LoginPass) -> Result<Result<(), PassRefusal>> {
         redeem(self.core(), pass).await
     }

@@ -10,10 +10,10 @@ use crate::agent::core::Live;
 use crate::agent::model::Transfer;
 use crate::agent::proxy::take;
 use crate::error::Result;
-use crate::ids::{Epoch, NodeId, OperationId, Player};
+use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player};
 use crate::node::Control;
 use crate::store::{Store, Verifier};
-use crate::token::{Book, Claimant, ReleaseOutcome};
+use crate::token::{Book, ReleaseOutcome};
 
 use super::outcome::Outcome;
 
@@ -108,8 +108,8 @@ impl RouterAgent {
         }
     }
 
-    fn claimant(&self) -> Claimant {
-        Claimant { id: self.id.clone(), epoch: Epoch::NONE }
+    fn claimant(&self) -> NodeEpoch {
+        NodeEpoch { id: self.id.clone(), epoch: Epoch::NONE }
     }
 }
 

@@ -177,6 +177,7 @@ impl Setup {
         let options = MessageOptions {
             max_body_bytes: config.messages.max_body_bytes,
             max_concurrent: config.messages.max_concurrent,
+            call_timeout: Duration::from_millis(config.messages.call_timeout_ms),
         };
         let post =
             Post::new(store.clone(), verifier.clone(), lease.clone(), directory.clone(), services.clone(), options);

@@ -2,9 +2,9 @@ use serde_json::value::RawValue;
 
 use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
-use crate::ids::{Player, TokenId};
+use crate::ids::{NodeEpoch, Player, TokenId};
 use crate::store::boot_ms;
-use crate::token::{Claimant, ConsumeOutcome, LedgerState, Past, PastEnd, Redeem, TokenRow};
+use crate::token::{ConsumeOutcome, LedgerState, Past, PastEnd, Redeem, TokenRow};
 
 use super::inventory::Inventory;
 use super::state::{Backend, Unknown};
@@ -66,7 +66,7 @@ impl<I: Inventory> Backend<I> {
             let begun = self.ledger().begin_redeem(player, now);
             match begun {
                 Redeem::Consume { id, epoch, op } => {
-                    let server = Claimant { id: self.core.identity.id.clone(), epoch };
+                    let server = NodeEpoch { id: self.core.identity.id.clone(), epoch };
                     let guard = Unknown::new(self, &id);
                     let outcome = self.book_for_joins().consume(&id, player, &server, &op).await;
                     match outcome {

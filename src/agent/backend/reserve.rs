@@ -6,10 +6,10 @@ use futures_util::{StreamExt, stream};
 
 use crate::agent::model::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Player, TokenId};
+use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
 use crate::message::{CallError, Incoming, Registration, json_handler};
 use crate::node::NodeState;
-use crate::token::{Claimant, IssueOrder, IssueOutcome};
+use crate::token::{IssueOrder, IssueOutcome};
 
 use super::inventory::{BackendEvent, Inventory, Offer};
 use super::state::{Backend, Unknown};
@@ -83,7 +83,7 @@ impl<I: Inventory> Backend<I> {
         self.issue(&server, order, place).await
     }
 
-    async fn issue(&self, server: &Claimant, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
+    async fn issue(&self, server: &NodeEpoch, order: IssueOrder, place: I::Place) -> Result<PlaceAnswer, CallError> {
         let expires_at_ms = order.issued_at_ms.saturating_add(self.core.config().tokens.ttl_ms);
         self.ledger().issuing(&order, server.epoch, place, expires_at_ms);
         self.notify(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
@@ -95,7 +95,7 @@ impl<I: Inventory> Backend<I> {
     /// by the settling loop.
     pub async fn settle_issue(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         mut order: IssueOrder,
         repeat: bool,
     ) -> Result<PlaceAnswer, CallError> {
@@ -150,7 +150,7 @@ impl<I: Inventory> Backend<I> {
             tokens.push((id, player, epoch));
         }
         let release = |(id, player, epoch): (TokenId, Player, Epoch)| async move {
-            let by = Claimant { id: self.core.identity.id.clone(), epoch };
+            let by = NodeEpoch { id: self.core.identity.id.clone(), epoch };
             match self.core.book.release_own(&id, &player, &by, "shutting_down").await {
                 Ok(_) => self.ledger().released(&id),
                 Err(error) => tracing::warn!(%player, token = %id, %error, "could not release; it expires"),

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::agent::model::PlaceRequest;
 use crate::error::{Error, Result, StoreRefusal};
-use crate::ids::{LineName, Region, TokenId};
+use crate::ids::{LineName, NodeEpoch, Region, TokenId};
 use crate::node::NodeState;
 use crate::queue::{DRAINED_ATTEMPT, Drained, Line, Wish, pages};
-use crate::token::{Claimant, IssueOrder};
+use crate::token::IssueOrder;
 
 use super::inventory::{BackendEvent, Inventory, Offer};
 use super::scan_cursor::{Offered, is_sold_out};
@@ -71,7 +71,7 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// As whom it may promise places now.
-    fn may_promise(&self) -> Option<Claimant> {
+    fn may_promise(&self) -> Option<NodeEpoch> {
         let (core, condition) = (&self.core, self.core.condition());
         let own = &core.identity.id;
         let closed = condition.state == NodeState::ShuttingDown
@@ -256,7 +256,7 @@ impl<I: Inventory> Backend<I> {
     /// that is not known is left to the settling loop, with the place.
     pub(in crate::agent) async fn settle_drain(
         &self,
-        server: &Claimant,
+        server: &NodeEpoch,
         order: &IssueOrder,
         repeat: bool,
     ) -> Result<bool> {

@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::agent::core::jitter;
 use crate::error::{Error, Result};
-use crate::ids::{Epoch, Player, TokenId};
+use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
 use crate::node::LeaseEvent;
 use crate::store::boot_ms;
-use crate::token::{Claimant, ConsumeOutcome, TokenEvent, Unsettled};
+use crate::token::{ConsumeOutcome, TokenEvent, Unsettled};
 
 use super::inventory::Inventory;
 use super::state::{Backend, BootList, Unknown};
@@ -102,7 +102,7 @@ impl<I: Inventory> Backend<I> {
         let own = self.core.identity.id.clone();
         match entry {
             Unsettled::Issue { epoch, order } => {
-                let (id, server) = (order.id.clone(), Claimant { id: own, epoch });
+                let (id, server) = (order.id.clone(), NodeEpoch { id: own, epoch });
                 let issued = if self.serving.is_drain(&id) {
                     self.settle_drain(&server, &order, true).await.unwrap_or(false)
                 } else {
@@ -116,7 +116,7 @@ impl<I: Inventory> Backend<I> {
             }
             Unsettled::Consume { id, player, epoch, op } => {
                 let guard = Unknown::new(self, &id);
-                match self.book_for_joins().consume(&id, &player, &Claimant { id: own, epoch }, &op).await {
+                match self.book_for_joins().consume(&id, &player, &NodeEpoch { id: own, epoch }, &op).await {
                     Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
                     Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => {
                         tracing::info!(token = %id, "settled a consume");

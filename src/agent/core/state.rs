@@ -10,14 +10,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::config::Config;
 use crate::error::Result;
-use crate::ids::Epoch;
+use crate::ids::{Epoch, NodeEpoch};
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
     ADMITS_LABEL, Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership,
     NodeRecord, NodeState,
 };
 use crate::store::{Feed, Store, Verifier};
-use crate::token::{Book, Claimant};
+use crate::token::Book;
 
 use super::admitting::Admitting;
 use super::hints::{LineHint, TokenHint};
@@ -137,13 +137,13 @@ impl Core {
     }
 
     /// This node as whoever issues, claims or releases. Errors with [`Error::LeaseLost`] without a lease.
-    pub fn acting(&self) -> Result<Claimant> {
-        Ok(Claimant { id: self.identity.id.clone(), epoch: self.lease.require()? })
+    pub fn acting(&self) -> Result<NodeEpoch> {
+        Ok(NodeEpoch { id: self.identity.id.clone(), epoch: self.lease.require()? })
     }
 
     /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
-    pub fn releasing(&self) -> Claimant {
-        Claimant { id: self.identity.id.clone(), epoch: self.lease.epoch() }
+    pub fn releasing(&self) -> NodeEpoch {
+        NodeEpoch { id: self.identity.id.clone(), epoch: self.lease.epoch() }
     }
 
     /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.

@@ -13,10 +13,10 @@ use crate::agent::model::{
 };
 use crate::agent::queue::{Progress, RequestKey, Waiter, line_for};
 use crate::error::{Error, Result};
-use crate::ids::{LineName, NodeId, OperationId};
+use crate::ids::{LineName, NodeEpoch, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
 use crate::select::{Ask, Exclusion, Pick, Ranking};
-use crate::token::{ClaimOutcome, Claimant, Token};
+use crate::token::{ClaimOutcome, Token};
 
 use super::charge::Charge;
 use super::claiming::Claiming;
@@ -173,7 +173,7 @@ impl Dispatch {
     }
 
     /// Asks one backend after the other.
-    async fn ask_around(&mut self, claimant: &Claimant) -> Result<Box<Transfer>, (Reason, String)> {
+    async fn ask_around(&mut self, claimant: &NodeEpoch) -> Result<Box<Transfer>, (Reason, String)> {
         let proxy = Arc::clone(&self.proxy);
         let core = &proxy.core;
         let most = self.config.dispatch.max_retries.saturating_add(1);
@@ -212,7 +212,7 @@ impl Dispatch {
         Err((Reason::Refused, said.join("; ")))
     }
 
-    async fn attempt(&mut self, pick: &Pick, attempt: u32, claimant: &Claimant) -> Step {
+    async fn attempt(&mut self, pick: &Pick, attempt: u32, claimant: &NodeEpoch) -> Step {
         let answer = match self.ask(pick, attempt).await {
             Ok(answer) => answer,
             Err(step) => return step,

@@ -4,10 +4,10 @@
 use crate::agent::config::TextsConfig;
 use crate::agent::model::{Reason, Refusal, Request, Transfer};
 use crate::error::{Error, Result};
-use crate::ids::{NodeId, OperationId, Player};
+use crate::ids::{NodeEpoch, NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Verifier};
-use crate::token::{Book, ClaimOutcome, Claimant, Token, TokenState};
+use crate::token::{Book, ClaimOutcome, Token, TokenState};
 
 use super::claiming::Claiming;
 
@@ -18,7 +18,7 @@ use super::claiming::Claiming;
 pub(in crate::agent) async fn take(
     book: &Book,
     verifier: &Verifier,
-    claimant: &Claimant,
+    claimant: &NodeEpoch,
     player: &Player,
     asked: Option<&Request>,
     op: &OperationId,

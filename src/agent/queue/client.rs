@@ -8,8 +8,7 @@ use tokio::sync::watch;
 use crate::agent::core::Core;
 use crate::agent::model::{Reason, Refusal};
 use crate::error::{Error, Result};
-use crate::ids::LineName;
-use crate::queue::Holder;
+use crate::ids::{LineName, NodeEpoch};
 use crate::store::boot_ms;
 
 use super::entry::OutReason;
@@ -128,8 +127,8 @@ impl QueueClient {
     }
 
     /// Who held the ticket when it was signed.
-    pub(super) fn holder(&self, held: &Held) -> Holder {
-        Holder { proxy: self.core.identity.id.clone(), epoch: held.known.epoch }
+    pub(super) fn holder(&self, held: &Held) -> NodeEpoch {
+        NodeEpoch { id: self.core.identity.id.clone(), epoch: held.known.epoch }
     }
 
     /// Tells a waiter where it stands: positions of a wait line come with an estimate of their own.

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::ids::{Player, SessionId};
-use crate::queue::Holder;
+use crate::ids::{NodeEpoch, Player, SessionId};
 
 use super::line_handle::LineHandle;
 use super::waiter::Waiter;
@@ -31,7 +30,7 @@ pub(super) enum LeaveRequest {
     /// A player whose wait is over here.
     Waiter(Arc<Waiter>, LeaveKind),
     /// A ticket alone: nobody waits for it here.
-    Ticket { line: Arc<LineHandle>, player: Player, holder: Holder, session: SessionId, kind: LeaveKind },
+    Ticket { line: Arc<LineHandle>, player: Player, holder: NodeEpoch, session: SessionId, kind: LeaveKind },
 }
 
 impl LeaveRequest {

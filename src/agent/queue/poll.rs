@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::agent::core::{LineHint, jitter};
 use crate::error::Result;
-use crate::ids::{LineName, Player};
+use crate::ids::{LineName, NodeEpoch, Player};
 use crate::node::LeaseEvent;
-use crate::queue::{Holder, Left, LineEvent, POSITIONS_MAX, Standing, TicketText};
+use crate::queue::{Left, LineEvent, POSITIONS_MAX, Standing, TicketText};
 use crate::store::boot_ms;
 
 use super::client::{QueueClient, Why};
@@ -149,7 +149,7 @@ impl QueueClient {
             return Ok(());
         }
         let now = Moment { epoch: me.epoch, ..self.moment() };
-        let holder = Holder { proxy: me.id, epoch: me.epoch };
+        let holder = NodeEpoch { id: me.id, epoch: me.epoch };
         let (mut own, changed): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiter| {
             let held = waiter.held();
             held.known.epoch == me.epoch && !held.doubtful
@@ -232,7 +232,7 @@ impl QueueClient {
 
     /// A call whose outcome nobody learnt left a ticket here. Its place is kept for the grace, for somebody who comes back: in
     /// the line it would take a place from those who wait.
-    async fn give_up_orphans(&self, handle: &LineHandle, holder: &Holder, through: &HashSet<Player>) -> Result<()> {
+    async fn give_up_orphans(&self, handle: &LineHandle, holder: &NodeEpoch, through: &HashSet<Player>) -> Result<()> {
         let line = &handle.line;
         let orphans = self.table().orphans(line.name(), through, ORPHANS);
         let mut astray = Vec::new();

@@ -8,8 +8,8 @@ use tokio::task::unconstrained;
 
 use crate::agent::model::Reason;
 use crate::error::{Class, Result};
+use crate::ids::NodeEpoch;
 use crate::queue::Entered;
-use crate::token::Claimant;
 
 use super::client::{QueueClient, Why};
 use super::waiter::{Ending, Moment, Waiter};
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 64;
 impl QueueClient {
     /// Enters players again who wait here, in this order: the foremost first. The store takes the calls in the order in which
     /// they are sent, so that many may be under way. Of each goes with it the version of what it was decided by.
-    pub(super) async fn re_enroll_all(&self, me: &Claimant, waiters: Vec<(Arc<Waiter>, u64)>) -> Result<()> {
+    pub(super) async fn re_enroll_all(&self, me: &NodeEpoch, waiters: Vec<(Arc<Waiter>, u64)>) -> Result<()> {
         let mut waiters = waiters.into_iter();
         // One that has forgotten the scripts, or whose time is another, is asked twice: not in the middle of the others.
         if let Some((foremost, version)) = waiters.next() {
@@ -32,7 +32,7 @@ impl QueueClient {
         unconstrained(calls.buffered(AT_ONCE).try_collect::<()>()).await
     }
 
-    async fn re_enroll_in_turn(&self, me: &Claimant, waiter: Arc<Waiter>, version: u64) -> Result<()> {
+    async fn re_enroll_in_turn(&self, me: &NodeEpoch, waiter: Arc<Waiter>, version: u64) -> Result<()> {
         let _turn = self.turns.lock(&waiter.key()).await;
         if waiter.is_over() || waiter.held().version != version {
             return Ok(());
@@ -49,7 +49,7 @@ impl QueueClient {
 
     /// Enters one again, under the session of the visit and at the place that it had. Whoever calls this holds the player's
     /// turn.
-    pub(super) async fn re_enroll(&self, me: &Claimant, waiter: &Arc<Waiter>) -> Result<()> {
+    pub(super) async fn re_enroll(&self, me: &NodeEpoch, waiter: &Arc<Waiter>) -> Result<()> {
         let (held, line) = (waiter.held(), &waiter.line);
         let attributes = waiter.attributes(&held)?;
         let place = (held.lane.min(line.last_lane()), held.seq);

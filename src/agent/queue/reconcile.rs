@@ -8,9 +8,8 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 
 use crate::error::{Error, Result};
-use crate::ids::Player;
+use crate::ids::{NodeEpoch, Player};
 use crate::queue::{Line, Ticket, TicketText};
-use crate::token::Claimant;
 
 use super::client::{QueueClient, Why};
 use super::turn::{Row, Turn};
@@ -128,7 +127,7 @@ impl QueueClient {
     }
 
     fn is_elsewhere(&self, held: &Held, ticket: &Ticket) -> bool {
-        ticket.session != held.session && ticket.holder.proxy != self.core.identity.id
+        ticket.session != held.session && ticket.holder.id != self.core.identity.id
     }
 
     fn by_turn(&self, seen: &Seen, row: Row) -> Verdict {
@@ -147,7 +146,7 @@ impl QueueClient {
         }
     }
 
-    async fn follow(&self, me: Option<&Claimant>, mut verdicts: Vec<(Seen, Verdict)>) -> Result<()> {
+    async fn follow(&self, me: Option<&NodeEpoch>, mut verdicts: Vec<(Seen, Verdict)>) -> Result<()> {
         if verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::EndUnlessLost(..))) {
             // With the store's data the membership is gone too: this proxy joins again, and enters its players again.
             let is_known = match me {

@@ -14,8 +14,9 @@ pub(in crate::agent) async fn redeem(core: &Core, pass: &LoginPass) -> Result<Re
         Some(line) => line.options(&pass.line),
         None => LineOptions::new(pass.line.clone()),
     };
-    let op = core.redemptions.begin(pass);
-    let redeemed = line(core, options)?.counting(core.arrivals.clone()).redeem(&me, pass, &op).await?;
-    core.redemptions.settled(pass);
+    let line = line(core, options)?.counting(core.arrivals.clone());
+    let redemption = core.redemptions.begin(pass).await;
+    let redeemed = line.redeem(&me, pass, &redemption.op).await?;
+    redemption.settled();
     Ok(redeemed)
 }

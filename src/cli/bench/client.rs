@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use crate::cli::Failure;
 use crate::error::{Error, Result};
+use crate::ids::NodeEpoch;
 use crate::store::{BareCall, Store};
-use crate::token::{Book, ClaimOutcome, Claimant, ConsumeOutcome, IssueOrder, IssueOutcome};
+use crate::token::{Book, ClaimOutcome, ConsumeOutcome, IssueOrder, IssueOutcome};
 
 use super::bare;
 use super::calls::{Life, payload};
@@ -83,8 +84,8 @@ impl Floor {
 
 struct Ours {
     book: Book,
-    backend: Claimant,
-    proxy: Claimant,
+    backend: NodeEpoch,
+    proxy: NodeEpoch,
     payload: Box<RawValue>,
 }
 

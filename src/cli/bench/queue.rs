@@ -118,7 +118,7 @@ async fn round(
     all: &mut BTreeMap<&'static str, Vec<f64>>,
 ) -> Result<(), Failure> {
     let attributes = Attributes::new(ATTRIBUTES)?;
-    let holder = crate::queue::Holder { proxy: stage.proxy.id.clone(), epoch: stage.proxy.epoch };
+    let holder = stage.proxy.clone();
     let mut guests = Vec::new();
     for _ in 0..CALLS {
         guests.push((fresh()?, SessionId::fresh()));

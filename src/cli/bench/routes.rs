@@ -1,8 +1,8 @@
 use indicatif::ProgressBar;
 
 use crate::cli::Failure;
-use crate::ids::{ObjectId, ObjectKey, ObjectKind, OperationId};
-use crate::route::{Held, Owner, RouteBook, RouteVersion};
+use crate::ids::{NodeEpoch, ObjectId, ObjectKey, ObjectKind, OperationId};
+use crate::route::{Held, RouteBook, RouteVersion};
 use crate::store::{BareCall, Invocation};
 
 use super::bare;
@@ -41,7 +41,7 @@ pub(super) async fn measure(
         bar.inc(1);
     }
     let keys = store.keys();
-    for key in [keys.owned(&owner.node), keys.owners()] {
+    for key in [keys.owned(&owner.id), keys.owners()] {
         store.bare_command(&["DEL", &key.to_string()]).await?;
     }
     let names = ["acquire", "save (route only)", "release (route)"];
@@ -50,7 +50,7 @@ pub(super) async fn measure(
 }
 
 /// Objects that nobody owns, as they are once they were taken.
-fn fresh(book: &RouteBook, owner: &Owner, objects: usize) -> Result<Vec<Held>, Failure> {
+fn fresh(book: &RouteBook, owner: &NodeEpoch, objects: usize) -> Result<Vec<Held>, Failure> {
     let kind = ObjectKind::new("bench")?;
     let version = RouteVersion(book.store().clock().past_ms());
     let keys = (0..objects).map(|_| ObjectId::new(OperationId::fresh()).map(|id| ObjectKey::new(&kind, &id)));

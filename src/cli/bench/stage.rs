@@ -8,11 +8,11 @@ use crate::agent::config::{Config, SecretUrl};
 use crate::cli::Failure;
 use crate::envelope::{Keyring, Kind, Secret};
 use crate::error::Result;
-use crate::ids::{Epoch, Incarnation, NodeId, OperationId, Role, Zone};
+use crate::ids::{Epoch, Incarnation, NodeEpoch, NodeId, OperationId, Role, Zone};
 use crate::node::{Control, Identity, Lease, Load, Membership, NodeRecord, NodeState};
-use crate::route::{Owner, RouteBook, RouteTimes};
+use crate::route::{RouteBook, RouteTimes};
 use crate::store::{Store, Verifier};
-use crate::token::{Book, BookOptions, Claimant};
+use crate::token::{Book, BookOptions};
 
 /// Longer than any run: no beat is needed while others are measured.
 const LEASE_MS: u64 = 3_600_000;
@@ -26,8 +26,8 @@ pub(super) struct Stage {
     secret: String,
     pub store: Store,
     pub book: Book,
-    pub backend: Claimant,
-    pub proxy: Claimant,
+    pub backend: NodeEpoch,
+    pub proxy: NodeEpoch,
     /// A signature of the usual length, where nobody will look at it.
     pub signature: String,
     verifier: Verifier,
@@ -53,7 +53,7 @@ impl Stage {
         let options = BookOptions { audit_ms: AUDIT_MS, ..BookOptions::default() };
         let control = Control::default();
         let book = Book::new(store.clone(), verifier.clone(), control.clone(), options);
-        let nobody = |id: &str| NodeId::new(id).map(|id| Claimant { id, epoch: Epoch::NONE });
+        let nobody = |id: &str| NodeId::new(id).map(|id| NodeEpoch { id, epoch: Epoch::NONE });
         let (backend, proxy) = (nobody("backend-1")?, nobody("proxy-1")?);
         let mut stage =
             Self { config, secret, store, book, backend, proxy, signature, verifier, control, members: Vec::new() };
@@ -84,10 +84,10 @@ impl Stage {
     }
 
     /// What a backend that holds its lease does with routes, and who it is. It stays until [`clear`](Self::clear).
-    pub async fn routes(&mut self) -> Result<(RouteBook, Owner), Failure> {
+    pub async fn routes(&mut self) -> Result<(RouteBook, NodeEpoch), Failure> {
         let record = record(&Role::backend())?;
         let mut member = self.member("owner-1", Role::backend())?;
-        let owner = Owner { node: NodeId::new("owner-1")?, epoch: member.join(record).await? };
+        let owner = NodeEpoch { id: NodeId::new("owner-1")?, epoch: member.join(record).await? };
         let times = RouteTimes { free_ms: AUDIT_MS, ..RouteTimes::default() };
         let book = RouteBook::new(self.store.clone(), self.verifier.clone(), member.lease().clone(), times);
         self.members.push(member);

@@ -4,10 +4,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result};
-use crate::ids::{Incarnation, NodeId, OperationId, Player, RequestId, Role, TokenId};
+use crate::ids::{Incarnation, NodeEpoch, NodeId, OperationId, Player, RequestId, Role, TokenId};
 use crate::node::{Control, Identity, Lease, Membership, NodeRecord, roster};
 use crate::store::{Store, Verifier};
-use crate::token::{Book, BookOptions, Claimant, IssueOrder, IssueOutcome, ReapOptions, TokenState, reap_servers};
+use crate::token::{Book, BookOptions, IssueOrder, IssueOutcome, ReapOptions, TokenState, reap_servers};
 
 use super::super::context::Context;
 use super::Finding;
@@ -101,7 +101,7 @@ async fn walk(context: &Context, store: &Store, verifier: &Verifier, steps: &mut
     );
     let released = match book.find(&player).await {
         Ok(Some(row)) if row.state.is_open() => {
-            let me = Claimant { id: id.clone(), epoch: lease.epoch() };
+            let me = NodeEpoch { id: id.clone(), epoch: lease.epoch() };
             book.release_own(&row.token.id, &player, &me, "probe").await.map(|_| ())
         }
         Ok(_) => Ok(()),
@@ -124,7 +124,7 @@ async fn tokens(
     let record = NodeRecord::blank(member.identity());
     timer.step("join", |_| true, member.join(record.clone())).await?;
     timer.step("beat", |_| true, member.beat(record, control)).await?;
-    let me = Claimant { id: member.lease().id().clone(), epoch: member.lease().epoch() };
+    let me = NodeEpoch { id: member.lease().id().clone(), epoch: member.lease().epoch() };
     let times = crate::agent::Setup::book_options(&context.config);
     let book = |ttl_ms, audit_ms| {
         Book::new(store.clone(), verifier.clone(), control.clone(), BookOptions { ttl_ms, audit_ms, ..times })

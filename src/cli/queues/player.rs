@@ -112,7 +112,7 @@ pub(super) async fn run(context: &Context, name: &LineName, player: &Player) -> 
 impl ShownTicket {
     fn new(ticket: &Ticket, now_ms: u64) -> Self {
         Self {
-            proxy: ticket.holder.proxy.clone(),
+            proxy: ticket.holder.id.clone(),
             proxy_epoch: ticket.holder.epoch,
             session: ticket.session.clone(),
             seq: ticket.seq,

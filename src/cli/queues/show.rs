@@ -80,7 +80,7 @@ async fn heads(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) -> R
             player: player.clone(),
             lane: ticket.lane,
             waiting_ms: waiting_ms(&ticket, now),
-            proxy: ticket.holder.proxy,
+            proxy: ticket.holder.id,
             attributes: ticket.attributes.as_str().to_owned(),
         })
     };
@@ -96,7 +96,7 @@ async fn dropped(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) ->
     let now = hall.store.clock().now_ms();
     let one = |((player, goes_at), ticket): ((Player, f64), Option<Ticket>)| {
         let left_ms = crate::node::roster::score_ms(goes_at).saturating_sub(now);
-        Some(Dropped { player, proxy: ticket?.holder.proxy, left_ms })
+        Some(Dropped { player, proxy: ticket?.holder.id, left_ms })
     };
     Ok(away.into_iter().zip(tickets).filter_map(one).collect())
 }

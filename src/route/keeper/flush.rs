@@ -129,7 +129,7 @@ impl<K: ObjectType> Keeper<K> {
     async fn give_up_unloaded(&self, report: &FlushReport) -> Result<()> {
         let (inner, book) = (&self.inner, &self.inner.hub.book);
         let me = book.acting()?;
-        let members = book.store().members(book.store().keys().owned(&me.node)).await?;
+        let members = book.store().members(book.store().keys().owned(&me.id)).await?;
         let left = members.iter().filter_map(|member| self.own(&ObjectKey::read(member).ok()?).ok());
         let unsaved: HashSet<&ObjectKey> = report.unsaved.iter().map(|unsaved| &unsaved.object).collect();
         let left = left.filter(|key| !unsaved.contains(key));
@@ -166,7 +166,7 @@ impl<K: ObjectType> Inner<K> {
         let giving = async {
             let me = book.acting()?;
             match book.read(key).await? {
-                Some(route) if route.is_of(&me.node, me.epoch) => {
+                Some(route) if route.is_of(&me.id, me.epoch) => {
                     let held = Held::new(book.verifier(), key, me, route.version);
                     self.give_up(&held, false).await.map(|_| ())
                 }

@@ -49,7 +49,7 @@ impl<K: ObjectType> Inner<K> {
             AcquireOutcome::Owned { owner, version } => {
                 // The record itself is what is believed.
                 hub.table.read_again(key, version).await?;
-                return Err(Error::NotOwner { object: key.clone(), owner: Some(owner.node) });
+                return Err(Error::NotOwner { object: key.clone(), owner: Some(owner.id) });
             }
         };
         match self.load(key).await {

@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Error, RouteRefusal};
-use crate::ids::{NodeId, ObjectKey};
+use crate::ids::{NodeEpoch, NodeId, ObjectKey};
 use crate::message::{CallError, INTERNAL};
 
 use super::super::forward::{Asked, Decider, Known, Step, decide};
 use super::super::hub::Kept;
 use super::super::kind::{ObjectCall, ObjectType, Removal};
-use super::super::record::{Owner, RouteVersion};
+use super::super::record::RouteVersion;
 use super::slot::Turn;
 use super::{Guard, Inner, Keeper};
 
@@ -32,7 +32,7 @@ pub(in crate::route) struct Job {
     pub asked: Asked,
     pub deadline: Instant,
     /// An owner who does not listen: for this message it is as good as gone.
-    pub deaf: Option<Owner>,
+    pub deaf: Option<NodeEpoch>,
 }
 
 /// What became of it here.
@@ -49,7 +49,7 @@ pub(in crate::route) enum Served {
     /// No handler ran, and the sender waits no longer.
     Late,
     /// For another node, which owns the object in this version.
-    Elsewhere(Owner, RouteVersion),
+    Elsewhere(NodeEpoch, RouteVersion),
 }
 
 impl<K: ObjectType> Kept for Keeper<K> {
@@ -134,7 +134,7 @@ impl<K: ObjectType> Inner<K> {
             let route = hub.table.cached(&job.key);
             let owner = route.as_ref().and_then(|route| route.owner.as_ref());
             let owner_available = match owner {
-                Some(owner) if owner.node != me.node && guard.is_none() => {
+                Some(owner) if owner.id != me.id && guard.is_none() => {
                     job.deaf.as_ref() != Some(owner) && hub.is_available(owner).await
                 }
                 _ => false,
@@ -188,7 +188,7 @@ impl<K: ObjectType> Inner<K> {
         self.give_up_unheld(&job.key, guard).await;
         let Ok(route) = hub.table.read(&job.key).await else { return Served::ShuttingDown };
         let version = route.as_ref().map_or(RouteVersion::NONE, |route| route.version).max(job.asked.version);
-        let mut next = route.and_then(|route| route.owner.clone()).filter(|owner| owner.node != *hub.lease.id());
+        let mut next = route.and_then(|route| route.owner.clone()).filter(|owner| owner.id != *hub.lease.id());
         if let Some(owner) = &next
             && !hub.is_available(owner).await
         {

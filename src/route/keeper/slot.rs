@@ -190,12 +190,12 @@ impl<T> Live<T> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::ids::{Epoch, NodeId, ObjectKey};
-    use crate::route::{Owner, RouteVersion};
+    use crate::ids::{Epoch, NodeEpoch, NodeId, ObjectKey};
+    use crate::route::RouteVersion;
 
     /// An object that was taken at the boot time `at`.
     pub fn live(at: u64) -> Live<()> {
-        let owner = Owner { node: NodeId::new("b1").expect("an id"), epoch: Epoch(7) };
+        let owner = NodeEpoch { id: NodeId::new("b1").expect("an id"), epoch: Epoch(7) };
         let key = ObjectKey::read("island:a").expect("a key");
         Live::new((), Held { key, owner, version: RouteVersion(5), sig: String::new() }, Cas::NONE, at, 0)
     }
