@@ -22,6 +22,8 @@ mod named;
 mod order;
 #[path = "wait/sidecar.rs"]
 mod sidecar;
+#[path = "wait/wishes.rs"]
+mod wishes;
 
 use std::time::Duration;
 

@@ -72,7 +72,7 @@ impl QueueClient {
         let earlier = self.table().insert(waiter);
         if let Some(earlier) = &earlier {
             let why = "another request of the player has its place in the line";
-            self.refuse(earlier, Why::Elsewhere(why.to_owned()));
+            self.refuse(earlier, Why::Replaced(why));
         }
         let mut entering = Entering { client: self, waiter, earlier, kind: LeaveKind::Quit, is_definite: false };
         let held = waiter.held();
