@@ -7,9 +7,9 @@ use futures_util::{StreamExt, stream};
 use crate::agent::model::{Reason, Transfer};
 use crate::agent::proxy::address;
 use crate::error::{Class, Error, Result, StoreRefusal};
-use crate::ids::{NodeId, Player, SessionId};
+use crate::ids::{NodeId, OperationId, Player, SessionId};
 use crate::queue::{Admission, Line, PassRow};
-use crate::token::{ClaimOutcome, TokenRow, TokenState};
+use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
 
 use super::client::{QueueClient, Why};
 use super::entry::Admitted;
@@ -202,6 +202,10 @@ impl QueueClient {
                     self.leave_ticket(waiter, held, held.session.clone(), LeaveKind::Quit);
                 }
             }
+            // Reopened since, by somebody who took this proxy for dead: nobody else moves them, and another claim will do.
+            Ok(ClaimOutcome::Lost) if self.is_pending(&token).await? => {
+                waiter.change(|held| held.op = OperationId::fresh());
+            }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse(waiter, Why::Elsewhere(format!("another proxy moves them to {}", token.server)));
             }
@@ -216,6 +220,11 @@ impl QueueClient {
             }
         }
         Ok(true)
+    }
+
+    async fn is_pending(&self, token: &Token) -> Result<bool> {
+        let row = self.core.book.find(&token.player).await?;
+        Ok(row.is_some_and(|row| row.token.id == token.id && row.state == TokenState::Pending))
     }
 
     /// Takes a ticket away that nobody here waits for.
