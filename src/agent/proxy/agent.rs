@@ -339,7 +339,9 @@ pub(in crate::agent) fn reason_of(error: &Error) -> Reason {
     match error {
         Error::KillSwitch { .. } => Reason::KillSwitch,
         Error::LeaseLost { .. } | Error::Fenced { .. } => Reason::LeaseLost,
-        Error::Unreachable { .. } | Error::Refused { .. } | Error::Skew { .. } => Reason::StoreDown,
+        Error::Unreachable { .. } | Error::Contended { .. } | Error::Refused { .. } | Error::Skew { .. } => {
+            Reason::StoreDown
+        }
         _ => Reason::Refused,
     }
 }
