@@ -11,5 +11,7 @@ mod lanes;
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
+#[path = "queue_line/upkeep.rs"]
+mod upkeep;
 #[path = "queue_line/wait.rs"]
 mod wait;

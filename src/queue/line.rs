@@ -6,10 +6,11 @@ use tracing::field::Empty;
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, MemberConversation};
-use crate::store::{Answer, Conversation, Invocation, Key, Row, Store, Verifier, scripts};
+use crate::store::{Answer, Conversation, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
 
 use super::admission::{Pick, Target};
 use super::estimate::LineState;
+use super::new_players::NewPlayers;
 use super::options::LineOptions;
 use super::outcome::{Admission, Entered, Waiting};
 use super::pass::{LoginPass, PassRow};
@@ -24,13 +25,21 @@ pub struct Line {
     pub(super) control: Control,
     pub(super) options: Arc<LineOptions>,
     pub(super) arrivals: Option<Arrivals>,
+    pub(super) new_players: NewPlayers,
 }
 
 impl Line {
     /// The line of `options`. Errors with [`Error::OutOfBounds`] where they are not usable.
     pub fn new(store: Store, verifier: Verifier, control: Control, options: LineOptions) -> Result<Self> {
         options.check()?;
-        Ok(Self { store, verifier, control, options: Arc::new(options), arrivals: None })
+        Ok(Self {
+            store,
+            verifier,
+            control,
+            options: Arc::new(options),
+            arrivals: None,
+            new_players: NewPlayers::default(),
+        })
     }
 
     /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
@@ -73,6 +82,18 @@ impl Line {
     ) -> MemberConversation<'a, impl Fn(&Answer) + 'a> {
         let count = move |answer: &Answer| self.count(what, answer);
         MemberConversation::new(&self.store, &self.verifier, who, during, count).obeying(&self.control)
+    }
+
+    /// A player was sent where the pass says.
+    pub(super) fn sent(&self, pass: &LoginPass) {
+        for id in [&pass.server, &pass.link].into_iter().flatten() {
+            self.new_players.sent(id, 1, self.options.gate.per_backend, boot_ms());
+        }
+    }
+
+    /// How many may be sent to a node now.
+    pub(super) fn new_left(&self, id: &NodeId) -> u64 {
+        self.new_players.left(id, self.options.gate.per_backend, boot_ms())
     }
 
     /// What stands behind `via:` in the name of the set of those who wait through `holder`.
@@ -177,6 +198,7 @@ impl Line {
                 "ADMITTED" => {
                     metrics::counter!("maitred_admissions_total", "line" => self.options.name.to_string()).increment(1);
                     pass.serial = answer.number(0)?;
+                    self.sent(&pass);
                     let (seq, session) = (answer.number(1)?, session.clone());
                     return Ok(Entered::Admitted(Admission { pass, seq, lane, session }));
                 }
