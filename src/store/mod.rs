@@ -20,7 +20,6 @@ mod inspect;
 mod invocation;
 mod keys;
 mod link;
-#[cfg(feature = "cli")]
 mod measure;
 mod read;
 pub mod scripts;
@@ -35,8 +34,8 @@ pub use conversation::Conversation;
 pub use feed::{Feed, FeedChannel, FeedItem};
 pub use invocation::{Answer, Invocation, ScriptArg};
 pub use keys::{Key, Keys};
-#[cfg(feature = "cli")]
-pub(crate) use measure::BareCall;
+#[doc(hidden)]
+pub use measure::BareCall;
 pub use read::Row;
 pub use scripts::Script;
 pub use url::StoreUrl;
