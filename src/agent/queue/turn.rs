@@ -7,9 +7,9 @@ use futures_util::{StreamExt, stream};
 use crate::agent::model::{Reason, Request, Transfer};
 use crate::agent::proxy::{Denied, address};
 use crate::error::{Class, Error, Result, StoreRefusal};
-use crate::ids::{NodeId, Player, SessionId};
+use crate::ids::{NodeId, OperationId, Player, SessionId};
 use crate::queue::{Admission, Line, PassRow};
-use crate::token::{ClaimOutcome, TokenRow, TokenState};
+use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
 
 use super::client::{QueueClient, Why};
 use super::entry::Admitted;
@@ -247,6 +247,10 @@ impl QueueClient {
                 }
                 Ok(if moves { Claim::Moves } else { Claim::Over })
             }
+            // Reopened since, by somebody who took this proxy for dead: nobody else moves them, and another claim will do.
+            Ok(ClaimOutcome::Lost) if self.is_pending(&token).await? => {
+                waiter.change(|held| held.op = OperationId::fresh());
+            }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse(waiter, Why::Elsewhere(format!("another proxy moves them to {}", token.server)));
                 Ok(Claim::Over)
@@ -262,6 +266,11 @@ impl QueueClient {
                 Ok(Claim::Over)
             }
         }
+    }
+
+    async fn is_pending(&self, token: &Token) -> Result<bool> {
+        let row = self.core.book.find(&token.player).await?;
+        Ok(row.is_some_and(|row| row.token.id == token.id && row.state == TokenState::Pending))
     }
 
     /// Takes a ticket away that nobody here waits for.
