@@ -55,6 +55,8 @@ enum Claim {
     Over,
     /// Nothing: the player stands in front again.
     Missed,
+    /// It is claimed anew with the next tick.
+    Later,
 }
 
 impl QueueClient {
@@ -250,6 +252,7 @@ impl QueueClient {
             // Reopened since, by somebody who took this proxy for dead: nobody else moves them, and another claim will do.
             Ok(ClaimOutcome::Lost) if self.is_pending(&token).await? => {
                 waiter.change(|held| held.op = OperationId::fresh());
+                Ok(Claim::Later)
             }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse(waiter, Why::Elsewhere(format!("another proxy moves them to {}", token.server)));
