@@ -6,6 +6,7 @@ mod paths;
 #[path = "floors/tree.rs"]
 mod tree;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tree::{Tree, circles};
@@ -79,6 +80,21 @@ fn no_files_of_the_agent_use_each_other_in_a_circle() {
     let arrows = tree.arrows().into_iter().filter(|(from, to)| is_agent(from) && is_agent(to));
     let circles: Vec<String> = circles(arrows).into_iter().map(|circle| circle.join(", ")).collect();
     assert_eq!(circles, Vec::<String>::new());
+}
+
+// Whoever reads one of two things of one name in an import has to look which it is.
+#[test]
+fn no_two_modules_export_two_things_of_one_name() {
+    let tree = sources();
+    let mut homes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for name in HOUSE {
+        for (export, home) in tree.exports(&[name.to_owned()]) {
+            homes.entry(export).or_default().insert(home.join("::"));
+        }
+    }
+    assert!(homes.len() > 200, "the sources were not read: {} names", homes.len());
+    let twice: Vec<_> = homes.into_iter().filter(|(_, homes)| homes.len() > 1).collect();
+    assert_eq!(twice, Vec::new());
 }
 
 // A check that finds nothing anywhere would pass for ever.

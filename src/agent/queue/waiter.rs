@@ -10,7 +10,7 @@ use crate::agent::model::Request;
 use crate::agent::proxy::Charge;
 use crate::error::Result;
 use crate::ids::{Epoch, LineName, OperationId, Player, RequestId, SessionId};
-use crate::queue::{Admission, Attributes, POSITIONS_MAX, Waiting as Place};
+use crate::queue::{Admission, Attributes, POSITIONS_MAX, QueuedPlace as Place};
 use crate::token::Token;
 
 use super::keyed_mutex::Key;
