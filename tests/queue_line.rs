@@ -11,5 +11,7 @@ mod lanes;
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
+#[path = "queue_line/places.rs"]
+mod places;
 #[path = "queue_line/wait.rs"]
 mod wait;

@@ -145,13 +145,14 @@ impl Line {
             .arg(text(pass.server.as_ref()))
             .arg(text(pass.link.as_ref()))
             .arg(pass.op.as_str())
-            .arg(self.options.arrive_ms);
+            .arg(self.options.arrive_ms)
+            .arg(self.options.name.as_str());
         let answer = self.store.run(&call).await?;
         self.count("redeem", &answer);
         Ok(match answer.word() {
             "REDEEMED" => {
                 if let Some(arrivals) = &self.arrivals {
-                    arrivals.note(&pass.player, answer.number(0)?);
+                    arrivals.note(answer.text(1)?);
                 }
                 Ok(())
             }
