@@ -5,7 +5,7 @@ ARGS =
 TESTS =
 BENCH =
 
-.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench pins
+.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench scripts pins
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,7 +35,7 @@ docs-check: ## check the API documents and the links of the others
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
 	@sh .ci/links
 
-pins-check: ## check that every script has the hash that its pin says
+pins-check: ## check that every script has its parts as they are and the hash that its pin says
 	@sh .ci/pins check
 
 generated: ## make generated files again and fail if one was stale
@@ -44,5 +44,7 @@ generated: ## make generated files again and fail if one was stale
 bench: ## run the CPU benches
 	cargo bench --all-features --benches $(BENCH)
 
-pins: ## pin the Lua scripts as they are now
+scripts: ## put the parts of lua/parts into the scripts that name them, and pin the scripts
 	@sh .ci/pins write
+
+pins: scripts

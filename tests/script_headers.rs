@@ -61,7 +61,9 @@ fn files(folder: &str, ending: &str) -> BTreeMap<String, PathBuf> {
         entries.map(|entry| entry.expect("readable").path()).collect()
     };
     let mut found = BTreeMap::new();
-    for path in entries(&root().join(folder)).iter().flat_map(|system| entries(system)) {
+    // Parts are no scripts: they stand inside those that name them.
+    let systems = entries(&root().join(folder)).into_iter().filter(|system| !system.ends_with("parts"));
+    for path in systems.flat_map(|system| entries(&system)) {
         let name = path.strip_prefix(root().join(folder)).expect("inside").to_string_lossy().into_owned();
         let name = name.strip_suffix(ending).unwrap_or_else(|| panic!("{} does not end in {ending}", path.display()));
         found.insert(name.to_owned(), path.clone());

@@ -14,26 +14,43 @@
 if #KEYS ~= 1 or #ARGV ~= 6 then
   return redis.error_reply('ARITY control/put takes 1 key and 6 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local control = KEYS[1]
 local name, entry, version, last, read, channel =
-  ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]
+  ARGV[1], ARGV[2], whole(ARGV[3]), whole(ARGV[4]), ARGV[5], ARGV[6]
 if not (version and last) then
   return redis.error_reply('ARGUMENT control/put: versions are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part version
+-- Whether a number may come after the last one: numbers grow with the clock, and never run ahead of it.
+local function may_follow(proposed, last, behind_ms)
+  return proposed > last and proposed >= now - behind_ms and proposed <= math.max(now, last + 1)
+end
+-- end part
+
 local standing = redis.call('HGET', control, name) or ''
 if standing == entry then
-  return { 'PUT', string.format('%.0f', now) }
+  return { 'PUT', now_text }
 end
 if standing ~= read then
   return { 'CHANGED', standing }
 end
-if version <= last or version < now - 1000 or version > math.max(now, last + 1) then
-  return { 'VERSION', string.format('%.0f', math.max(last + 1, now)), string.format('%.0f', now) }
+if not may_follow(version, last, 1000) then
+  return { 'VERSION', string.format('%.0f', math.max(last + 1, now)), now_text }
 end
 
 redis.call('HSET', control, name, entry)
 redis.call('PUBLISH', channel, 'control ' .. name)
-return { 'PUT', string.format('%.0f', now) }
+return { 'PUT', now_text }

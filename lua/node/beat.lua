@@ -24,10 +24,16 @@
 if #KEYS ~= 5 or #ARGV ~= 23 then
   return redis.error_reply('ARITY node/beat takes 5 keys and 23 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local row_key, roster, roles, control, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, role, epoch, incarnation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local seq, sent_at = tonumber(ARGV[5]), tonumber(ARGV[6])
-if not (seq and sent_at and tonumber(ARGV[16])) then
+local seq, sent_at = whole(ARGV[5]), whole(ARGV[6])
+if not (seq and sent_at and whole(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
 end
 local arrivals = {}
@@ -38,9 +44,18 @@ if #arrivals > 256 then
   return redis.error_reply('ARGUMENT node/beat: arrivals are at most 256')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local now_text = string.format('%.0f', now)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
 
 local row = redis.call('HMGET', row_key, 'epoch', 'incarnation', 'seq', 'addr')
 if not row[1] then
@@ -55,15 +70,15 @@ if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[
   or string.sub(entries[4] or '', -64) ~= ARGV[22] then
   changed = '1'
 end
-if seq <= (tonumber(row[3] or '') or -1) then
+if seq <= (whole(row[3]) or -1) then
   return { 'BEAT', now_text, changed }
 end
-if math.abs(sent_at - now) > 5000 then
+if is_skewed(sent_at) then
   return { 'SKEW', now_text }
 end
 local holding, counted = redis.call('ZCARD', held) > 0, {}
 for i = 1, holding and #arrivals or 0 do
-  local place_goes = tonumber(redis.call('ZSCORE', held, arrivals[i].player) or '')
+  local place_goes = whole(redis.call('ZSCORE', held, arrivals[i].player))
   if place_goes and place_goes <= arrivals[i].place_goes then
     counted[#counted + 1] = arrivals[i].player
   end

@@ -15,28 +15,50 @@
 if #KEYS ~= 4 or #ARGV ~= 5 then
   return redis.error_reply('ARITY node/leave takes 4 keys and 5 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local row_key, roster, roles, epochs = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, role, epoch, incarnation, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part epochs
+-- An entry of `epochs`: the last epoch of an id, when it was last seen, and the incarnation that had it.
+local function last_epoch(entry)
+  local epoch_text, seen_text = string.match(entry or '', '^(%d+) ?(%d*)')
+  return epoch_text, seen_text, string.match(entry or '', '^%d+ %d+ (.+)$')
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+
 local row = redis.call('HMGET', row_key, 'epoch', 'incarnation')
 if row[1] and (row[1] ~= epoch or row[2] ~= incarnation) then
   return { 'FENCED', row[1] }
 end
-local given = redis.call('HGET', epochs, id)
-local last = given and string.match(given, '^(%d+)')
-local holder = given and string.match(given, '^%d+ %d+ (.+)$')
-if not row[1] and (tonumber(last or '') or 0) > (tonumber(epoch) or 0) then
+local last, _, holder = last_epoch(redis.call('HGET', epochs, id))
+if not row[1] and (whole(last) or 0) > (whole(epoch) or 0) then
   return { 'FENCED', last }
 end
 
 local was_there = redis.call('ZREM', roster, id) + redis.call('DEL', row_key)
-if redis.call('EXISTS', roster) == 0 then
-  redis.call('SREM', roles, role)
-end
+unlist_empty(roster, roles, role)
 if was_there > 0 then
-  redis.call('HSET', epochs, id, (last or epoch) .. ' ' .. string.format('%.0f', now) .. ' ' .. (holder or incarnation))
+  redis.call('HSET', epochs, id, (last or epoch) .. ' ' .. now_text .. ' ' .. (holder or incarnation))
   redis.call('PUBLISH', channel, 'left ' .. id .. ' ' .. epoch)
 end
 return { 'LEFT' }

@@ -38,7 +38,25 @@
 --         maitred:{eu}:held:b1 maitred:{eu}:due:b1 maitred:{eu}:pass:login:alice login p1 1796000000000 1 500 100 0
 --         1800000 1796001800000 60000 30000 1 maitred:{eu}:events:line 1 1 "" off "" off p1:1796000000000 b1 1796000000000 "" off
 --         0 alice "1796000000001 0 p1 1796000000000 s1 1796000000000 1 5ebd00f2.xxx " ok 1 1 0 op1 5ebd00f2.xxx
-local holders, targets = tonumber(ARGV[14] or ''), tonumber(ARGV[15] or '')
+
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
+-- part weights
+-- The weights of a line's lanes, out of whole numbers with blanks between.
+local function weights_of(text)
+  local found = {}
+  for weight in string.gmatch(text, '%d+') do
+    found[#found + 1] = math.max(1, tonumber(weight))
+  end
+  return found
+end
+-- end part
+
+local holders, targets = whole(ARGV[14]), whole(ARGV[15])
 local count = holders and targets and (#ARGV - 19 - holders - 4 * targets) / 9
 if not count or holders > 16 or targets > 16 or count < 0 or count > 64 or count ~= math.floor(count)
   or #KEYS ~= 9 + 2 * holders + 3 * targets + count then
@@ -47,22 +65,30 @@ end
 local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local vias, admitter_node, control, roster = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local name, admitter, admitter_epoch = ARGV[1], ARGV[2], ARGV[3]
-local fixed, each, burst, pass_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local expires_at, arrive_ms, grace_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local weights = {}
-for weight in string.gmatch(ARGV[4], '%d+') do
-  weights[#weights + 1] = math.max(1, tonumber(weight))
-end
+local fixed, each, burst, pass_ms = whole(ARGV[5]), whole(ARGV[6]), whole(ARGV[7]), whole(ARGV[8])
+local expires_at, arrive_ms, grace_ms = whole(ARGV[9]), whole(ARGV[10]), whole(ARGV[11])
+local weights = weights_of(ARGV[4])
 if not (fixed and each and burst and pass_ms and expires_at and arrive_ms and grace_ms) or #weights < 1
   or #weights > 16 then
   return redis.error_reply('ARGUMENT queue/admit: rates, times, spans and 1 to 16 weights are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = math.floor(now_us / 1000)
-local now_text = string.format('%.0f', now)
-local lane_size = 4398046511104
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -71,114 +97,30 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
-  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
--- Places that are neither taken, promised nor reserved; none of a node that takes nobody.
+-- end part
+-- part places
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+local function unclaimed(players, soft_cap, held_key, due_key)
+  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
+  local cap = whole(soft_cap) or 0
+  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+end
+-- end part
+-- part free
+-- The free places of a node; none of one that takes nobody.
 local function free(node_key, held_key, due_key, epoch)
   local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
-  local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  if row[1] ~= epoch or now - beat_at > lease_ms or beat_at - now > lease_ms or row[5] ~= '1'
+  if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
     return 0
   end
-  local cap = tonumber(row[7] or '') or 0
-  return cap == 0 and 1000000 or cap - (tonumber(row[6] or '') or 0) - promised
+  return unclaimed(row[6], row[7], held_key, due_key)
 end
-
-local words, candidates = {}, {}
-local repeated = false
-for i = 1, count do
-  local base = 19 + holders + 4 * targets + 9 * (i - 1)
-  local candidate = { lane = tonumber(ARGV[base + 1]) or 0, player = ARGV[base + 2], ticket = ARGV[base + 3],
-    verdict = ARGV[base + 4], holder = tonumber(ARGV[base + 5]) or 0, server = tonumber(ARGV[base + 6]) or 0,
-    link = tonumber(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
-    pass = KEYS[9 + 2 * holders + 3 * targets + i] }
-  -- A key of another type is no pass, and must not hold up those behind: the admission writes it anew.
-  local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
-  words[i] = 'KEPT'
-  if row[1] == candidate.op and row[2] then
-    words[i] = 'ADMITTED:' .. row[2] .. ':' .. (row[3] or '0')
-    repeated = true
-  end
-  candidate.fails = row[6] == '1' and now < (tonumber(row[5] or '') or 0) and row[4] or '0'
-  candidates[i] = candidate
-end
-
-if repeated then
-  local again = { 'ROUND', 'DONE', '0', '0', '0' }
-  for i = 1, targets do
-    again[5 + i] = '0'
-  end
-  for i = 1, count do
-    again[5 + targets + i] = words[i]
-  end
-  return again
-end
-
-local held, why, current = alive(admitter_node, admitter_epoch)
-if not held then
-  return { why, current }
-end
-if math.abs(expires_at - pass_ms - now) > 5000 then
-  return { 'SKEW', now_text }
-end
-local controlled = redis.call('EXISTS', control) == 1
-local entries = controlled and redis.call('HMGET', control, 'kill', 'kill:' .. admitter) or {}
-if (entries[1] or '') ~= ARGV[16] or (entries[2] or '') ~= ARGV[18] then
-  return { 'CONTROL' }
-end
-local room = {}
-for i = 1, targets do
-  local base, first = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
-  if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
-    return { 'CONTROL' }
-  end
-  local places = free(KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], ARGV[base + 2])
-  room[i] = { held = KEYS[first + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
-end
-if ARGV[17] == 'on' then
-  return { 'KILLED', 'kill' }
-end
-if ARGV[19] == 'on' then
-  return { 'KILLED', 'kill:' .. admitter }
-end
-local proxies = {}
-for i = 1, holders do
-  local epoch = string.match(ARGV[19 + i], ':(%d+)$')
-  redis.call('SCARD', KEYS[9 + 2 * i])
-  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
-end
-
-local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full')
-local rate = fixed
-if fixed == 0 then
-  rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
-end
-local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
-local bucket, refilled_at = tonumber(state[1] or ''), tonumber(state[2] or '')
--- In this form also for what is a number to Lua only: a gate of nan would never shut, or never open.
-if not (bucket and bucket >= 0 and refilled_at and refilled_at <= now_us + 1000000) then
-  bucket, refilled_at = 0, now_us
-elseif now_us > refilled_at then
-  bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
-end
-bucket = math.min(bucket, most)
--- The pace is measured anew where nobody asked for long: there was no store, no admitter, or a kill switch was on. Where
--- places were short then, nobody had to ask.
-local looked_at, full_at = tonumber(state[2] or '') or now_us, tonumber(state[7] or '')
-if not (full_at and full_at >= 0 and full_at <= now + 1000) then
-  full_at = 0
-end
-local anew = looked_at > now_us + 1000000 or now_us - looked_at > 4000000 and looked_at > full_at * 1000 + 999
-if anew then
-  state[5] = ''
-end
-
-local waiting = redis.call('ZCARD', line)
-redis.call('ZCARD', away)
--- What no player can be called was written by hand. Nobody is admitted under it, and at the head it would hold up all.
+-- end part
+-- part names
+-- What no player can be called was written by hand, and so was a ticket that is no text.
 local function is_name(member, is_ticket)
   if not string.find(member, is_ticket and '[^%w%p%s%c]' or '[^%w%p]') then
     return is_ticket or (member ~= '' and #member <= 128)
@@ -209,12 +151,228 @@ local function is_name(member, is_ticket)
   end
   return size <= most
 end
-local ahead, queues, heads, at, junk = {}, {}, {}, {}, {}
-for text in string.gmatch(state[6] or '', '%d+') do
-  ahead[#ahead + 1] = tonumber(text)
+-- end part
+-- part kill
+-- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+-- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+    return false, false
+  end
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
 end
+-- The kill switch that is on, by the verdicts of the caller.
+local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+    or second_verdict == 'on' and 'kill:' .. second or nil
+end
+-- end part
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
+-- part lanes
+local lane_size = 4398046511104
+-- The scores of a lane, which count from 0. The last lane of a line has also those behind it.
+local function lane_bounds(index, lanes)
+  return string.format('%.0f', index * lane_size),
+    index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
+end
+-- end part
+-- part turns
+-- The virtual time of each lane.
+local function lanes_ahead(text, lanes)
+  local times = {}
+  for number in string.gmatch(text or '', '%d+') do
+    times[#times + 1] = tonumber(number)
+  end
+  for i = 1, lanes do
+    times[i] = times[i] or 0
+  end
+  return times
+end
+-- The lane whose head is next: of those that have one, the least ahead.
+local function next_lane(heads, at, ahead)
+  local best
+  for i = 1, #heads do
+    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
+      best = i
+    end
+  end
+  return best
+end
+-- end part
+-- part rate
+-- How many the gate lets through in a second: a fixed number, or so many for each live backend.
+local function gate_rate(fixed, each, roster_key)
+  if fixed > 0 then
+    return fixed
+  end
+  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+end
+-- end part
+-- part gate
+-- What is in the gate's bucket (a million for each player), and when it was filled. It starts empty where there is none or
+-- the clock went back.
+local function gate_bucket(bucket_text, refilled_text, rate, burst)
+  local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
+  local bucket, refilled_at = whole(bucket_text), whole(refilled_text)
+  if not (bucket and refilled_at and refilled_at <= now_us + 1000000) then
+    bucket, refilled_at = 0, now_us
+  elseif now_us > refilled_at then
+    bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
+  end
+  return math.min(bucket, most), refilled_at
+end
+-- The last number that was given. One that no script can have given would be the end of all numbers.
+local function last_given(text, limit)
+  local number = whole(text) or 0
+  return number < limit and number or 0
+end
+-- end part
+-- part holder
+-- The epoch of a holder, <proxy>:<epoch>.
+local function holder_epoch(text)
+  return string.match(text, ':(%d+)$')
+end
+-- end part
+-- part ticket
+-- A ticket's sequence, lane, holder (<proxy>:<epoch>) and session; nothing of a text that is none.
+local function read_ticket(text)
+  local seq_text, lane_text, node_id, node_epoch, held_for =
+    string.match(text or '', '^(%d+) (%d+) ([^ ]+) (%d+) ([^ ]+) ')
+  return seq_text, lane_text, node_id and node_id .. ':' .. node_epoch, held_for
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+
+-- The candidates as the caller named them; `serial` and `seq` where the pass that was offered is there already.
+local function read_candidates()
+  local found, is_repeat = {}, false
+  for i = 1, count do
+    local base = 19 + holders + 4 * targets + 9 * (i - 1)
+    local candidate = { lane = whole(ARGV[base + 1]) or 0, player = ARGV[base + 2], ticket = ARGV[base + 3],
+      verdict = ARGV[base + 4], holder = whole(ARGV[base + 5]) or 0, server = whole(ARGV[base + 6]) or 0,
+      link = whole(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
+      pass = KEYS[9 + 2 * holders + 3 * targets + i] }
+    -- A key of another type is no pass, and must not hold up those behind: the admission writes it anew.
+    local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
+    if row[1] == candidate.op and row[2] then
+      candidate.word, candidate.serial, candidate.seq, is_repeat = 'ADMITTED', row[2], row[3] or '0', true
+    end
+    candidate.fails = row[6] == '1' and now < (whole(row[5]) or 0) and row[4] or '0'
+    found[i] = candidate
+  end
+  return found, is_repeat
+end
+-- Appends the free places of each target and a word a candidate.
+local function tell(answer, room, candidates)
+  for i = 1, targets do
+    answer[#answer + 1] = string.format('%.0f', room[i] and room[i].places or 0)
+  end
+  for _, candidate in ipairs(candidates) do
+    answer[#answer + 1] = candidate.serial and candidate.word .. ':' .. candidate.serial .. ':' .. candidate.seq
+      or candidate.word or 'KEPT'
+  end
+end
+-- The heads of each lane, one more than the lane has candidates, and what stands there under no name.
+local function read_heads(queues)
+  local heads, junk = {}, {}
+  for i = 1, #weights do
+    local lower, upper = lane_bounds(i - 1, #weights)
+    local most = string.format('%.0f', #queues[i] + 1)
+    heads[i] = {}
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, lower, upper, 'LIMIT', '0', most)) do
+      -- Nobody is admitted under what is no name, and at the head it would hold up all.
+      local list = is_name(member) and heads[i] or junk
+      list[#list + 1] = member
+    end
+  end
+  return heads, junk
+end
+-- How many were admitted in each of the last eight spans of 2 s.
+local function pace(recent_text, admitted)
+  local slot = string.format('%.0f', math.floor(now / 2000))
+  local recent = {}
+  for entry, slot_count in string.gmatch(recent_text or '', '(%d+):(%d+)') do
+    if #recent == 0 and entry ~= slot then
+      recent[1] = slot .. ':' .. string.format('%.0f', admitted)
+    end
+    if #recent < 8 then
+      recent[#recent + 1] = entry == slot and entry .. ':' .. string.format('%.0f', tonumber(slot_count) + admitted)
+        or entry .. ':' .. slot_count
+    end
+  end
+  if #recent == 0 then
+    recent[1] = slot .. ':' .. string.format('%.0f', admitted)
+  end
+  return table.concat(recent, ' ')
+end
+
+local candidates, is_repeat = read_candidates()
+if is_repeat then
+  local again = { 'ROUND', 'DONE', '0', '0', '0' }
+  tell(again, {}, candidates)
+  return again
+end
+local held, why, current = alive(admitter_node, admitter_epoch)
+if not held then
+  return { why, current }
+end
+if is_skewed(expires_at - pass_ms) then
+  return { 'SKEW', now_text }
+end
+local changed, controlled = kill_changed(ARGV[16], admitter, ARGV[18], admitter, ARGV[18])
+if changed then
+  return { 'CONTROL' }
+end
+local room = {}
+for i = 1, targets do
+  local base, key_base = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
+  if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
+    return { 'CONTROL' }
+  end
+  local places = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
+  room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
+end
+local killed = killed_by(ARGV[17], admitter, ARGV[19], admitter, ARGV[19])
+if killed then
+  return { 'KILLED', killed }
+end
+local proxies = {}
+for i = 1, holders do
+  local epoch = holder_epoch(ARGV[19 + i])
+  redis.call('SCARD', KEYS[9 + 2 * i])
+  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
+end
+
+local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full')
+local rate = gate_rate(fixed, each, roster)
+local bucket, refilled_at = gate_bucket(state[1], state[2], rate, burst)
+local serial = last_given(state[3], 9007199254740991)
+-- The pace is measured anew where nobody asked for long: there was no store, no admitter, or a kill switch was on. Where
+-- places were short then, nobody had to ask.
+local looked_at, full_at = whole(state[2]) or now_us, whole(state[7])
+if not (full_at and full_at <= now + 1000) then
+  full_at = 0
+end
+local anew = looked_at > now_us + 1000000 or now_us - looked_at > 4000000 and looked_at > full_at * 1000 + 999
+
+local waiting = redis.call('ZCARD', line)
+redis.call('ZCARD', away)
+local queues, at, ahead = {}, {}, lanes_ahead(state[6], #weights)
 for i = 1, #weights do
-  queues[i], at[i], ahead[i] = {}, 1, ahead[i] or 0
+  queues[i], at[i] = {}, 1
 end
 for _, candidate in ipairs(candidates) do
   local queue = queues[math.min(candidate.lane + 1, #weights)]
@@ -223,30 +381,12 @@ for _, candidate in ipairs(candidates) do
   -- As peek tells it: a ticket that is no text is none.
   candidate.standing = is_name(standing, true) and standing or ''
 end
-for i = 1, #weights do
-  local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)
-  heads[i] = {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT',
-    '0', string.format('%.0f', #queues[i] + 1))) do
-    local list = is_name(member) and heads[i] or junk
-    list[#list + 1] = member
-  end
-end
+local heads, junk = read_heads(queues)
 
 -- The order is decided here, by the lanes' virtual times: a lane that was idle starts where the others are.
 local plan, reason, admitted = {}, #junk > 0 and 'MORE' or 'EMPTY', 0
-local serial = tonumber(state[3] or '') or 0
--- None that a script can have given: after that no number would be a new one.
-if not (serial >= 0 and serial < 9007199254740991) then
-  serial = 0
-end
 while true do
-  local best
-  for i = 1, #weights do
-    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
-      best = i
-    end
-  end
+  local best = next_lane(heads, at, ahead)
   if not best then
     break
   end
@@ -281,8 +421,8 @@ while true do
     candidate.word = 'ADMITTED'
     serial = math.max(serial + 1, now_us)
     candidate.serial = string.format('%.0f', serial)
-    candidate.seq, candidate.place_lane, candidate.session =
-      string.match(candidate.ticket, '^(%d+) (%d+) [^ ]+ %d+ ([^ ]+) ')
+    local seq, place_lane, _, session = read_ticket(candidate.ticket)
+    candidate.seq, candidate.place_lane, candidate.session = seq, place_lane, session
     if server then
       server.places, server.used = server.places - 1, true
     end
@@ -305,20 +445,6 @@ if bucket >= 1000000 then
 elseif rate > 0 then
   next_ms = string.format('%.0f', math.ceil((1000000 - bucket) / rate / 1000))
 end
-local slot = string.format('%.0f', math.floor(now / 2000))
-local recent = {}
-for entry, slot_count in string.gmatch(state[5] or '', '(%d+):(%d+)') do
-  if #recent == 0 and entry ~= slot then
-    recent[1] = slot .. ':' .. string.format('%.0f', admitted)
-  end
-  if #recent < 8 then
-    recent[#recent + 1] = entry == slot and entry .. ':' .. string.format('%.0f', tonumber(slot_count) + admitted)
-      or entry .. ':' .. slot_count
-  end
-end
-if #recent == 0 then
-  recent[1] = slot .. ':' .. string.format('%.0f', admitted)
-end
 
 redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at),
   'full', string.format('%.0f', full_at))
@@ -329,8 +455,8 @@ if admitted > 0 then
   for i = 1, #weights do
     ahead[i] = string.format('%.0f', ahead[i])
   end
-  redis.call('HSET', gate, 'serial', string.format('%.0f', serial), 'recent', table.concat(recent, ' '), 'lanes',
-    table.concat(ahead, ' ', 1, #weights))
+  redis.call('HSET', gate, 'serial', string.format('%.0f', serial), 'recent',
+    pace(not anew and state[5] or '', admitted), 'lanes', table.concat(ahead, ' ', 1, #weights))
 end
 local told = { 'admitted', name }
 local goes_at, place_goes = string.format('%.0f', now + grace_ms), string.format('%.0f', now + arrive_ms)
@@ -384,23 +510,16 @@ for i = 1, targets do
 end
 for i = 1, holders do
   local proxy = proxies[i]
-  if proxy.left and redis.call('EXISTS', proxy.via) == 0 then
-    redis.call('SREM', vias, proxy.name)
+  if proxy.left then
+    unlist_empty(proxy.via, vias, proxy.name)
   end
 end
-if #plan + #junk > 0 and redis.call('EXISTS', tickets) == 0 then
-  redis.call('SREM', lines, name)
+if #plan + #junk > 0 then
+  unlist_empty(tickets, lines, name)
 end
 if admitted > 0 then
   redis.call('PUBLISH', ARGV[13], table.concat(told, ' '))
 end
 local answer = { 'ROUND', reason, next_ms, string.format('%.0f', rate), string.format('%.0f', waiting - #plan - #junk) }
-for i = 1, targets do
-  answer[#answer + 1] = string.format('%.0f', room[i].places)
-end
-for i = 1, count do
-  local candidate = candidates[i]
-  answer[#answer + 1] = candidate.serial and candidate.word .. ':' .. candidate.serial .. ':' .. candidate.seq
-    or candidate.word or 'KEPT'
-end
+tell(answer, room, candidates)
 return answer

@@ -45,19 +45,37 @@
 if #KEYS ~= 14 or #ARGV ~= 25 then
   return redis.error_reply('ARITY queue/drain takes 14 keys and 25 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local holder_node, token, node, due, servers, control = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local other_node, other_due = KEYS[13], KEYS[14]
 local name, player, holder, id, server, server_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7]
-local request, attempt, issued_at, expires_at = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local grace_ms, reanimate_ms, audit_ms = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
+local channel, request, attempt, issued_at, expires_at = ARGV[21], ARGV[8], whole(ARGV[9]), whole(ARGV[11]), whole(ARGV[12])
+local grace_ms, reanimate_ms, audit_ms = whole(ARGV[17]), whole(ARGV[18]), whole(ARGV[19])
 if not (attempt and issued_at and expires_at and grace_ms and reanimate_ms and audit_ms) then
   return redis.error_reply('ARGUMENT queue/drain: attempt, times and spans are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -66,44 +84,146 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
-  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
+-- end part
+-- part kill
+-- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+-- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+    return false, false
+  end
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
+end
+-- The kill switch that is on, by the verdicts of the caller.
+local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+    or second_verdict == 'on' and 'kill:' .. second or nil
+end
+-- end part
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
+-- part open
+-- Whether a token in that state has not ended; its time may be over all the same.
+local function is_open(token_state)
+  return token_state == 'PENDING' or token_state == 'CLAIMED'
+end
+-- end part
+-- part previous
+-- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
+local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
+-- end part
+-- part ended
+-- How a token that is no longer the row ended, and by which operation.
+local function ended_as(entries, token_id)
+  for old_id, ending, op in string.gmatch(entries or '', previous_entry) do
+    if old_id == token_id then
+      return ending, op
+    end
+  end
+end
+-- end part
+-- part marks
+-- Whether the request is among those whose cancel came before their token: <request>@<ms>.
+local function is_cancelled(marks, wanted)
+  for mark in string.gmatch(marks, '([^ @]+)@') do
+    if mark == wanted then
+      return true
+    end
+  end
+  return false
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+-- part replace
+-- What a row's token has become that was over before it is replaced.
+local function ending_of(token_state)
+  return string.match(token_state or '', '^[%u_]+$') or 'UNKNOWN'
+end
+-- Writes a PENDING token over the old row: fields id, state, server, server_epoch, request, attempt, expires_at, previous,
+-- cancelled, consume_op and reason. It keeps the last four endings and the marks of cancels.
+local function replace_token(old, ending, old_due, fresh)
+  local previous, cancelled, old_server = old[8] or '', old[9] or '', old[3]
+  if old[1] then
+    local op = old[10] or (ending == 'RELEASED' and old[11] == 'cancelled' and 'cancelled') or '-'
+    local endings = { string.format('%s:%s:%s:%s:%.0f', old[1], ending, op, old[5] or '-', whole(old[6]) or 0) }
+    for entry in string.gmatch(previous, '[^ ]+') do
+      if #endings < 4 then
+        endings[#endings + 1] = entry
+      end
+    end
+    previous = table.concat(endings, ' ')
+  end
+  if old[1] or cancelled ~= '' then
+    redis.call('DEL', token)
+  end
+  if previous ~= '' then
+    redis.call('HSET', token, 'previous', previous)
+  end
+  if cancelled ~= '' then
+    redis.call('HSET', token, 'cancelled', cancelled)
+  end
+  if is_open(old[2]) then
+    if old_due ~= due then
+      redis.call('ZREM', old_due, player)
+      unlist_empty(old_due, servers, old_server)
+    end
+    redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. old[1] .. ' ' .. old_server .. ' ' .. ending)
+  end
+  redis.call('ZADD', due, string.format('%.0f', math.min(fresh.expires_at, now + reanimate_ms)), player)
+  redis.call('SADD', servers, server)
+  redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server, 'server_epoch', server_epoch,
+    'request', request, 'attempt', fresh.attempt, 'payload', fresh.payload, 'issued_at', fresh.issued_at, 'expires_at',
+    fresh.expires_text, 'v', fresh.v, 'sig', fresh.sig)
+  redis.call('PEXPIREAT', token, string.format('%.0f', fresh.expires_at + audit_ms))
+end
+-- end part
+-- part holder
+-- The epoch of a holder, <proxy>:<epoch>.
+local function holder_epoch(text)
+  return string.match(text, ':(%d+)$')
+end
+-- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
   'previous', 'cancelled', 'consume_op', 'reason')
-local state, row_server, previous, cancelled = row[2], row[3], row[8] or '', row[9] or ''
-local open = row[1] and (state == 'PENDING' or state == 'CLAIMED')
-local live = open and now < (tonumber(row[7] or '') or 0)
+local state, row_server = row[2], row[3]
+local open = row[1] and is_open(state)
+local live = open and now < (whole(row[7]) or 0)
 if row[1] == id then
   if live then
     return { 'DRAINED', row[7] }
   end
   return { 'ENDED' }
 end
-for old_id in string.gmatch(previous, '([^ :]+):[^ ]+') do
-  if old_id == id then
-    return { 'ENDED' }
-  end
+if ended_as(row[8], id) then
+  return { 'ENDED' }
 end
 local held, why, current = alive(node, server_epoch)
 if not held then
   return { why, current }
 end
-local entries = {}
-if ARGV[22] ~= '' or ARGV[24] ~= '' or redis.call('EXISTS', control) == 1 then
-  entries = redis.call('HMGET', control, 'kill', 'kill:' .. server)
-end
-if (entries[1] or '') ~= ARGV[22] or (entries[2] or '') ~= ARGV[24] then
+if kill_changed(ARGV[22], server, ARGV[24], server, ARGV[24]) then
   return { 'CONTROL' }
 end
-if ARGV[23] == 'on' then
-  return { 'KILLED', 'kill' }
+local killed = killed_by(ARGV[23], server, ARGV[25], server, ARGV[25])
+if killed then
+  return { 'KILLED', killed }
 end
-if ARGV[25] == 'on' then
-  return { 'KILLED', 'kill:' .. server }
-end
-if math.abs(issued_at - now) > 5000 or now >= expires_at then
+if is_skewed(issued_at) or now >= expires_at then
   return { 'SKEW', now_text }
 end
 local score = redis.call('ZSCORE', line, player)
@@ -117,17 +237,14 @@ redis.call('ZCARD', due)
 local word = 'DRAINED'
 if ARGV[15] == '1' or ARGV[4] == '' then
   word = 'EVICTED'
-elseif not alive(holder_node, string.match(holder, ':(%d+)$')) then
+elseif not alive(holder_node, holder_epoch(holder)) then
   word = 'AWAY'
-end
-for mark in string.gmatch(cancelled, '([^ @]+)@') do
-  if mark == request and word == 'DRAINED' then
-    word = 'CANCELLED'
-  end
+elseif is_cancelled(row[9] or '', request) then
+  word = 'CANCELLED'
 end
 local old_due, ending = due, nil
 if row[1] then
-  ending = string.match(state or '', '^[%u_]+$') or 'UNKNOWN'
+  ending = ending_of(state)
 end
 if word == 'DRAINED' and open then
   local gone = row[4] ~= server_epoch
@@ -147,9 +264,7 @@ end
 
 redis.call('ZREM', line, player)
 redis.call('SREM', via, player)
-if redis.call('EXISTS', via) == 0 then
-  redis.call('SREM', vias, holder)
-end
+unlist_empty(via, vias, holder)
 if word == 'AWAY' then
   redis.call('ZADD', away, string.format('%.0f', now + grace_ms), player)
   return { word }
@@ -163,39 +278,7 @@ if word ~= 'DRAINED' then
   redis.call('PUBLISH', ARGV[20], 'left ' .. name .. ' ' .. player)
   return { word }
 end
-if row[1] or cancelled ~= '' then
-  if row[1] then
-    local op = row[10] or (ending == 'RELEASED' and row[11] == 'cancelled' and 'cancelled') or '-'
-    local kept = { string.format('%s:%s:%s:%s:%.0f', row[1], ending, op, row[5] or '-', tonumber(row[6] or '') or 0) }
-    for entry in string.gmatch(previous, '[^ ]+') do
-      if #kept < 4 then
-        kept[#kept + 1] = entry
-      end
-    end
-    previous = table.concat(kept, ' ')
-  end
-  redis.call('DEL', token)
-  if previous ~= '' then
-    redis.call('HSET', token, 'previous', previous)
-  end
-  if cancelled ~= '' then
-    redis.call('HSET', token, 'cancelled', cancelled)
-  end
-  if open and old_due ~= due then
-    redis.call('ZREM', old_due, player)
-    if redis.call('EXISTS', old_due) == 0 then
-      redis.call('SREM', servers, row_server)
-    end
-  end
-  if open then
-    redis.call('PUBLISH', ARGV[21], 'ended ' .. player .. ' ' .. row[1] .. ' ' .. row_server .. ' ' .. ending)
-  end
-end
-redis.call('ZADD', due, string.format('%.0f', math.min(expires_at, now + reanimate_ms)), player)
-redis.call('SADD', servers, server)
-redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server, 'server_epoch', server_epoch,
-  'request', request, 'attempt', ARGV[9], 'payload', ARGV[10], 'issued_at', ARGV[11], 'expires_at', ARGV[12], 'v',
-  ARGV[13], 'sig', ARGV[14])
-redis.call('PEXPIREAT', token, string.format('%.0f', expires_at + audit_ms))
+replace_token(row, ending, old_due, { attempt = ARGV[9], payload = ARGV[10], issued_at = ARGV[11], expires_at = expires_at,
+  expires_text = ARGV[12], v = ARGV[13], sig = ARGV[14] })
 redis.call('PUBLISH', ARGV[20], 'drained ' .. name .. ' ' .. player .. ' ' .. id .. ' ' .. server)
 return { 'DRAINED', ARGV[12] }

@@ -50,30 +50,54 @@
 if #KEYS ~= 18 or #ARGV ~= 33 then
   return redis.error_reply('ARITY queue/enter takes 18 keys and 33 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
+-- part weights
+-- The weights of a line's lanes, out of whole numbers with blanks between.
+local function weights_of(text)
+  local found = {}
+  for weight in string.gmatch(text, '%d+') do
+    found[#found + 1] = math.max(1, tonumber(weight))
+  end
+  return found
+end
+-- end part
 local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local vias, via, node, pass, control, roster = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local old_via, server_node, server_held, server_due = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local link_node, link_held, link_due = KEYS[16], KEYS[17], KEYS[18]
 local name, player, lane, proxy, proxy_epoch, session =
-  ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-local joined_at, max_waiting, pass_ms = tonumber(ARGV[7]), tonumber(ARGV[11]), tonumber(ARGV[16])
-local fixed, each, burst = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
-local server, link, expires_at, op, arrive_ms = ARGV[18], ARGV[20], tonumber(ARGV[22]), ARGV[23], tonumber(ARGV[25])
-local kept = tonumber(ARGV[33])
-local weights = {}
-for weight in string.gmatch(ARGV[12], '%d+') do
-  weights[#weights + 1] = math.max(1, tonumber(weight))
-end
+  ARGV[1], ARGV[2], whole(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local joined_at, max_waiting, pass_ms = whole(ARGV[7]), whole(ARGV[11]), whole(ARGV[16])
+local fixed, each, burst = whole(ARGV[13]), whole(ARGV[14]), whole(ARGV[15])
+local server, link, expires_at, op, arrive_ms = ARGV[18], ARGV[20], whole(ARGV[22]), ARGV[23], whole(ARGV[25])
+local kept = whole(ARGV[33])
+local weights = weights_of(ARGV[12])
 if not (lane and joined_at and max_waiting and pass_ms and fixed and each and burst and expires_at and arrive_ms and kept)
   or #weights < 1 or #weights > 16 then
   return redis.error_reply('ARGUMENT queue/enter: lane, times, spans, rates and 1 to 16 weights are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = math.floor(now_us / 1000)
-local now_text = string.format('%.0f', now)
-local lane_size = 4398046511104
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -82,33 +106,133 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
-  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
--- Places that are neither taken, promised nor reserved; none of a node that takes nobody.
+-- end part
+-- part places
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+local function unclaimed(players, soft_cap, held_key, due_key)
+  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
+  local cap = whole(soft_cap) or 0
+  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+end
+-- end part
+-- part free
+-- The free places of a node; none of one that takes nobody.
 local function free(node_key, held_key, due_key, epoch)
   local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
-  local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
-  if row[1] ~= epoch or now - beat_at > lease_ms or beat_at - now > lease_ms or row[5] ~= '1'
+  if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
     return 0
   end
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = tonumber(row[7] or '') or 0
-  return cap == 0 and 1000000 or cap - (tonumber(row[6] or '') or 0) - promised
+  return unclaimed(row[6], row[7], held_key, due_key)
 end
-
--- Promises of another line may last longer than this one's.
-local function outlive(key)
-  if redis.call('PTTL', key) < arrive_ms then
-    redis.call('PEXPIRE', key, ARGV[25])
+-- end part
+-- part hold
+-- Holds a place for the player. Promises of another line may last longer than this one's.
+local function hold(held_key, place_goes)
+  redis.call('ZADD', held_key, place_goes, player)
+  if redis.call('PTTL', held_key) < arrive_ms then
+    redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
   end
 end
+-- end part
+-- part kill
+-- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+-- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+    return false, false
+  end
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
+end
+-- The kill switch that is on, by the verdicts of the caller.
+local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+    or second_verdict == 'on' and 'kill:' .. second or nil
+end
+-- end part
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
+-- part ticket
+-- A ticket's sequence, lane, holder (<proxy>:<epoch>) and session; nothing of a text that is none.
+local function read_ticket(text)
+  local seq_text, lane_text, node_id, node_epoch, held_for =
+    string.match(text or '', '^(%d+) (%d+) ([^ ]+) (%d+) ([^ ]+) ')
+  return seq_text, lane_text, node_id and node_id .. ':' .. node_epoch, held_for
+end
+-- end part
+-- part ticket_text
+-- The ticket that the caller signed, at the place where the player stands; read_ticket reads it.
+local function ticket_text(seq_text, lane_text)
+  return table.concat({ seq_text, lane_text, proxy, proxy_epoch, session, ARGV[7], ARGV[8], ARGV[9], ARGV[10] }, ' ')
+end
+-- end part
+-- part lanes
+local lane_size = 4398046511104
+-- The scores of a lane, which count from 0. The last lane of a line has also those behind it.
+local function lane_bounds(index, lanes)
+  return string.format('%.0f', index * lane_size),
+    index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
+end
+-- end part
+-- part lengths
+-- How many wait in each lane, the first one at 1.
+local function lane_lengths(line_key, lanes, in_all)
+  local lengths = {}
+  for i = 1, lanes do
+    local lower, upper = lane_bounds(i - 1, lanes)
+    lengths[i] = lanes == 1 and in_all or redis.call('ZCOUNT', line_key, lower, upper)
+  end
+  return lengths
+end
+-- end part
+-- part rate
+-- How many the gate lets through in a second: a fixed number, or so many for each live backend.
+local function gate_rate(fixed, each, roster_key)
+  if fixed > 0 then
+    return fixed
+  end
+  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+end
+-- end part
+-- part gate
+-- What is in the gate's bucket (a million for each player), and when it was filled. It starts empty where there is none or
+-- the clock went back.
+local function gate_bucket(bucket_text, refilled_text, rate, burst)
+  local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
+  local bucket, refilled_at = whole(bucket_text), whole(refilled_text)
+  if not (bucket and refilled_at and refilled_at <= now_us + 1000000) then
+    bucket, refilled_at = 0, now_us
+  elseif now_us > refilled_at then
+    bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
+  end
+  return math.min(bucket, most), refilled_at
+end
+-- The last number that was given. One that no script can have given would be the end of all numbers.
+local function last_given(text, limit)
+  local number = whole(text) or 0
+  return number < limit and number or 0
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
 
 -- A key of another type is no pass.
 local standing = redis.pcall('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
   'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op')
-local unspent = standing[1] and not standing[10] and now < (tonumber(standing[4] or '') or 0)
+local unspent = standing[1] and not standing[10] and now < (whole(standing[4]) or 0)
 local live = unspent and not standing[12] and (not standing[11] or standing[13] == session)
 if live and (standing[5] == op or standing[13] == session) then
   return { 'PASS', standing[1], standing[2] or '', standing[3] or '', standing[4] or '', standing[5] or '',
@@ -123,26 +247,18 @@ if live then
   return { 'PASS', standing[1], standing[2] or '', standing[3] or '', standing[4] or '', standing[5] or '',
     standing[6] or '', standing[7] or '', standing[8] or '', standing[9] or '' }
 end
-if math.abs(joined_at - now) > 5000 or math.abs(expires_at - pass_ms - now) > 5000 then
+if is_skewed(joined_at) or is_skewed(expires_at - pass_ms) then
   return { 'SKEW', now_text }
 end
-local entries = {}
-if ARGV[27] ~= '' or ARGV[29] ~= '' or ARGV[31] ~= '' or redis.call('EXISTS', control) == 1 then
-  entries = redis.call('HMGET', control, 'kill', 'kill:' .. server, 'kill:' .. link)
-end
-if (entries[1] or '') ~= ARGV[27] or (entries[2] or '') ~= ARGV[29] or (entries[3] or '') ~= ARGV[31] then
+if kill_changed(ARGV[27], server, ARGV[29], link, ARGV[31]) then
   return { 'CONTROL' }
 end
-local killed = ARGV[28] == 'on' or ARGV[30] == 'on' or ARGV[32] == 'on'
+local killed = killed_by(ARGV[28], server, ARGV[30], link, ARGV[32])
 
 local ticket = redis.call('HGET', tickets, player)
-local seq, place_lane, holder_id, holder_epoch
-if ticket then
-  seq, place_lane, holder_id, holder_epoch = string.match(ticket, '^(%d+) (%d+) ([^ ]+) (%d+) ')
-end
-local holder = holder_id and holder_id .. ':' .. holder_epoch
+local seq, place_lane, holder = read_ticket(ticket)
 local goes_at, in_line = redis.call('ZSCORE', away, player), redis.call('ZSCORE', line, player)
-if goes_at and not in_line and tonumber(goes_at) <= now then
+if goes_at and not in_line and (whole(goes_at) or 0) <= now then
   seq, place_lane = nil, nil
 end
 local mine = proxy .. ':' .. proxy_epoch
@@ -153,32 +269,16 @@ local given_back = not seq and unspent and standing[12] == '1' and not standing[
 if given_back then
   seq, place_lane = string.match(standing[8] or '', '^%d+$'), string.match(standing[9] or '', '^%d+$')
 end
-if seq and place_lane and tonumber(place_lane) ~= lane then
+if seq and place_lane and whole(place_lane) ~= lane then
   return { 'LANE', place_lane }
 end
-seq = tonumber(seq or '')
+seq = whole(seq)
 
 local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'seq', 'serial', 'paused', 'busy', 'recent', 'lanes',
   'full')
-local rate = fixed
-if fixed == 0 then
-  rate = each * redis.call('ZCOUNT', roster, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
-end
-local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
-local bucket, refilled_at = tonumber(state[1] or ''), tonumber(state[2] or '')
--- In this form also for what is a number to Lua only: a gate of nan would never shut, or never open.
-if not (bucket and bucket >= 0 and refilled_at and refilled_at <= now_us + 1000000) then
-  bucket, refilled_at = 0, now_us
-elseif now_us > refilled_at then
-  bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
-end
-bucket = math.min(bucket, most)
--- A last number that no script can have given would be the end of all entering.
-local function given(text, limit)
-  local number = tonumber(text or '')
-  return number and number >= 0 and number < limit and number or 0
-end
-local last_seq, last_serial = given(state[3], lane_size - 1), given(state[4], 9007199254740991)
+local rate = gate_rate(fixed, each, roster)
+local bucket, refilled_at = gate_bucket(state[1], state[2], rate, burst)
+local last_seq, last_serial = last_given(state[3], lane_size - 1), last_given(state[4], 9007199254740991)
 
 local waiting = redis.call('ZCARD', line)
 -- One that was never given could be given again.
@@ -207,13 +307,11 @@ if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' an
   redis.call('PEXPIREAT', pass, ARGV[22])
   if server ~= '' then
     redis.call('ZREMRANGEBYSCORE', server_held, '-inf', now_text)
-    redis.call('ZADD', server_held, place_goes, player)
-    outlive(server_held)
+    hold(server_held, place_goes)
   end
   if link ~= '' then
     redis.call('ZREMRANGEBYSCORE', link_held, '-inf', now_text)
-    redis.call('ZADD', link_held, place_goes, player)
-    outlive(link_held)
+    hold(link_held, place_goes)
   end
   redis.call('PUBLISH', ARGV[26], 'admitted ' .. name .. ' ' .. player)
   return { 'ADMITTED', serial, seq_text }
@@ -224,14 +322,11 @@ end
 
 local score = string.format('%.0f', lane * lane_size + seq)
 local index = math.min(lane, #weights - 1)
-local lengths = {}
-for i = 0, #weights - 1 do
-  local upper = i == #weights - 1 and '+inf' or '(' .. string.format('%.0f', (i + 1) * lane_size)
-  lengths[i] = #weights == 1 and waiting or redis.call('ZCOUNT', line, string.format('%.0f', i * lane_size), upper)
-end
-local rank = redis.call('ZCOUNT', line, string.format('%.0f', index * lane_size), '(' .. score)
+local lengths = lane_lengths(line, #weights, waiting)
+local lower = lane_bounds(index, #weights)
+local rank = redis.call('ZCOUNT', line, lower, '(' .. score)
 if not in_line then
-  lengths[index] = lengths[index] + 1
+  lengths[index + 1] = lengths[index + 1] + 1
 end
 -- Looked at before anything is written, so that a key of another type changes nothing.
 redis.call('SCARD', via)
@@ -242,19 +337,16 @@ if waiting == 0 then
 end
 local answer = { 'WAITING', seq_text, lane_text, string.format('%.0f', rank),
   state[5] == '1' and '0' or string.format('%.0f', rate), busy, state[9] or '0', recent, state[8] or '' }
-for i = 0, #weights - 1 do
-  answer[#answer + 1] = string.format('%.0f', lengths[i])
+for _, length in ipairs(lengths) do
+  answer[#answer + 1] = string.format('%.0f', length)
 end
 
-local text = table.concat({ seq_text, lane_text, proxy, proxy_epoch, session, ARGV[7], ARGV[8], ARGV[9], ARGV[10] }, ' ')
-redis.call('HSET', tickets, player, text)
+redis.call('HSET', tickets, player, ticket_text(seq_text, lane_text))
 redis.call('ZADD', line, score, player)
 redis.call('ZREM', away, player)
 if holder and holder ~= mine then
   redis.call('SREM', old_via, player)
-  if redis.call('EXISTS', old_via) == 0 then
-    redis.call('SREM', vias, holder)
-  end
+  unlist_empty(old_via, vias, holder)
 end
 redis.call('SADD', via, player)
 redis.call('SADD', vias, mine)

@@ -25,23 +25,50 @@
 if #KEYS ~= 9 or #ARGV ~= 8 then
   return redis.error_reply('ARITY queue/leave takes 9 keys and 8 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local pass, server_held, link_held = KEYS[7], KEYS[8], KEYS[9]
-local name, player, session, holder, grace_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local name, player, session, holder, grace_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], whole(ARGV[5])
 if not grace_ms then
   return redis.error_reply('ARGUMENT queue/leave: graceMs is a whole number')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part ticket
+-- A ticket's sequence, lane, holder (<proxy>:<epoch>) and session; nothing of a text that is none.
+local function read_ticket(text)
+  local seq_text, lane_text, node_id, node_epoch, held_for =
+    string.match(text or '', '^(%d+) (%d+) ([^ ]+) (%d+) ([^ ]+) ')
+  return seq_text, lane_text, node_id and node_id .. ':' .. node_epoch, held_for
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+
 local ticket = redis.call('HGET', tickets, player)
 if ticket then
-  local held_by, epoch, held_for = string.match(ticket, '^%d+ %d+ ([^ ]+) (%d+) ([^ ]+) ')
+  local _, _, held_by, held_for = read_ticket(ticket)
   if held_for ~= session then
     return { 'OTHER' }
   end
-  if held_by .. ':' .. epoch ~= holder then
-    return { 'NEED', 'holder', held_by .. ':' .. epoch }
+  if held_by ~= holder then
+    return { 'NEED', 'holder', held_by }
   end
   if redis.call('ZSCORE', away, player) and grace_ms > 0 then
     return { 'AWAY' }
@@ -51,9 +78,7 @@ if ticket then
   local void = redis.call('HGET', pass, 'void')
   redis.call('ZREM', line, player)
   redis.call('SREM', via, player)
-  if redis.call('EXISTS', via) == 0 then
-    redis.call('SREM', vias, holder)
-  end
+  unlist_empty(via, vias, holder)
   if grace_ms > 0 then
     redis.call('ZADD', away, string.format('%.0f', now + grace_ms), player)
     return { 'AWAY' }

@@ -13,8 +13,13 @@ if #KEYS ~= 1 or #ARGV ~= 3 then
 end
 local gate, name, paused = KEYS[1], ARGV[1], ARGV[2]
 
+-- part time
 local time = redis.call('TIME')
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+
 if paused == '1' then
   -- A second one says nothing of when players stopped being admitted.
   if redis.call('HGET', gate, 'paused') ~= '1' then

@@ -12,24 +12,68 @@
 if #KEYS ~= 3 or #ARGV ~= 2 then
   return redis.error_reply('ARITY queue/peek takes 3 keys and 2 arguments')
 end
-local line, tickets, gate = KEYS[1], KEYS[2], KEYS[3]
-local count = tonumber(ARGV[2])
-local weights = {}
-for weight in string.gmatch(ARGV[1], '%d+') do
-  weights[#weights + 1] = math.max(1, tonumber(weight))
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
 end
+-- end part
+-- part weights
+-- The weights of a line's lanes, out of whole numbers with blanks between.
+local function weights_of(text)
+  local found = {}
+  for weight in string.gmatch(text, '%d+') do
+    found[#found + 1] = math.max(1, tonumber(weight))
+  end
+  return found
+end
+-- end part
+local line, tickets, gate = KEYS[1], KEYS[2], KEYS[3]
+local count = whole(ARGV[2])
+local weights = weights_of(ARGV[1])
 if not count or count < 1 or count > 64 or #weights < 1 or #weights > 16 then
   return redis.error_reply('ARGUMENT queue/peek: a count of 1 to 64 and 1 to 16 weights are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part lanes
 local lane_size = 4398046511104
-local ahead = {}
-for text in string.gmatch(redis.call('HGET', gate, 'lanes') or '', '%d+') do
-  ahead[#ahead + 1] = tonumber(text)
+-- The scores of a lane, which count from 0. The last lane of a line has also those behind it.
+local function lane_bounds(index, lanes)
+  return string.format('%.0f', index * lane_size),
+    index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
 end
--- What no player can be called was written by hand, and so was a ticket that is no text: admit puts both out.
+-- end part
+-- part turns
+-- The virtual time of each lane.
+local function lanes_ahead(text, lanes)
+  local times = {}
+  for number in string.gmatch(text or '', '%d+') do
+    times[#times + 1] = tonumber(number)
+  end
+  for i = 1, lanes do
+    times[i] = times[i] or 0
+  end
+  return times
+end
+-- The lane whose head is next: of those that have one, the least ahead.
+local function next_lane(heads, at, ahead)
+  local best
+  for i = 1, #heads do
+    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
+      best = i
+    end
+  end
+  return best
+end
+-- end part
+-- part names
+-- What no player can be called was written by hand, and so was a ticket that is no text.
 local function is_name(member, is_ticket)
   if not string.find(member, is_ticket and '[^%w%p%s%c]' or '[^%w%p]') then
     return is_ticket or (member ~= '' and #member <= 128)
@@ -60,27 +104,21 @@ local function is_name(member, is_ticket)
   end
   return size <= most
 end
-local heads, at = {}, {}
+-- end part
+
+local heads, at, ahead = {}, {}, lanes_ahead(redis.call('HGET', gate, 'lanes'), #weights)
 for i = 1, #weights do
-  local upper = i == #weights and '+inf' or '(' .. string.format('%.0f', i * lane_size)
-  heads[i] = {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, string.format('%.0f', (i - 1) * lane_size), upper, 'LIMIT',
-    '0', ARGV[2])) do
+  local lower, upper = lane_bounds(i - 1, #weights)
+  heads[i], at[i] = {}, 1
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, lower, upper, 'LIMIT', '0', ARGV[2])) do
     if is_name(member) then
       heads[i][#heads[i] + 1] = member
     end
   end
-  at[i] = 1
-  ahead[i] = ahead[i] or 0
 end
 local lanes, players = {}, {}
 while #players < count do
-  local best
-  for i = 1, #weights do
-    if heads[i][at[i]] and (not best or ahead[i] < ahead[best]) then
-      best = i
-    end
-  end
+  local best = next_lane(heads, at, ahead)
   if not best then
     break
   end

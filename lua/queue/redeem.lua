@@ -28,31 +28,74 @@
 if #KEYS ~= 8 or #ARGV ~= 9 then
   return redis.error_reply('ARITY queue/redeem takes 8 keys and 9 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local pass, node = KEYS[1], KEYS[2]
 local server_node, server_held, server_due = KEYS[3], KEYS[4], KEYS[5]
 local link_node, link_held, link_due = KEYS[6], KEYS[7], KEYS[8]
 local player, serial, op, redeemer, server, link = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6], ARGV[7]
-local arrive_ms = tonumber(ARGV[9])
+local arrive_ms = whole(ARGV[9])
 if not arrive_ms then
   return redis.error_reply('ARGUMENT queue/redeem: arriveMs is a whole number')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local now_text = string.format('%.0f', now)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
+  end
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
+end
+-- end part
+-- part places
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+local function unclaimed(players, soft_cap, held_key, due_key)
+  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
+  local cap = whole(soft_cap) or 0
+  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+end
+-- end part
+-- part hold
+-- Holds a place for the player. Promises of another line may last longer than this one's.
+local function hold(held_key, place_goes)
+  redis.call('ZADD', held_key, place_goes, player)
+  if redis.call('PTTL', held_key) < arrive_ms then
+    redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
+  end
+end
+-- end part
+
 local standing = redis.call('HMGET', pass, 'serial', 'op', 'server', 'link', 'expires_at', 'redeemed_at', 'redeem_op',
   'void', 'failed_op')
 local same = standing[1] == serial and standing[2] == ARGV[8]
 if same and standing[7] == op then
-  return { 'REDEEMED', string.format('%.0f', (tonumber(standing[6] or '') or 0) + arrive_ms) }
+  return { 'REDEEMED', string.format('%.0f', (whole(standing[6]) or 0) + arrive_ms) }
 end
-local row = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
-if row[1] and row[1] ~= ARGV[5] then
-  return { 'FENCED', row[1] }
-end
-local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
-if not row[1] or now - beat_at > lease_ms or beat_at - now > lease_ms then
-  return { 'NO_LEASE' }
+local held, why, current = alive(node, ARGV[5])
+if not held then
+  return { why, current }
 end
 if not same then
   return { 'VOID' }
@@ -66,7 +109,7 @@ end
 if standing[8] then
   return { 'VOID' }
 end
-if now >= (tonumber(standing[5] or '') or 0) then
+if now >= (whole(standing[5]) or 0) then
   return { 'EXPIRED' }
 end
 if (standing[3] or '') ~= server or (standing[4] or '') ~= link or (redeemer ~= server and redeemer ~= link) then
@@ -74,11 +117,10 @@ if (standing[3] or '') ~= server or (standing[4] or '') ~= link or (redeemer ~= 
 end
 -- True where the player's place is held still, or another one is free.
 local function room(node_key, held_key, due_key)
-  local goes_at = tonumber(redis.call('ZSCORE', held_key, player) or '') or 0
-  local state = redis.call('HMGET', node_key, 'players', 'soft_cap')
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = tonumber(state[2] or '') or 0
-  return goes_at > now or cap == 0 or cap - (tonumber(state[1] or '') or 0) - promised >= 1
+  local goes_at = whole(redis.call('ZSCORE', held_key, player)) or 0
+  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
+  local places = unclaimed(row[1], row[2], held_key, due_key)
+  return goes_at > now or places >= 1
 end
 local on_server = server == '' or room(server_node, server_held, server_due)
 local on_link = link == '' or room(link_node, link_held, link_due)
@@ -86,21 +128,13 @@ if not (on_server and on_link) then
   redis.call('HSET', pass, 'void', '1')
   return { 'PLACE_GONE' }
 end
--- Promises of another line may last longer than this one's.
-local function outlive(key)
-  if redis.call('PTTL', key) < arrive_ms then
-    redis.call('PEXPIRE', key, ARGV[9])
-  end
-end
 
 local place_goes = string.format('%.0f', now + arrive_ms)
 redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op)
 if server ~= '' then
-  redis.call('ZADD', server_held, place_goes, player)
-  outlive(server_held)
+  hold(server_held, place_goes)
 end
 if link ~= '' then
-  redis.call('ZADD', link_held, place_goes, player)
-  outlive(link_held)
+  hold(link_held, place_goes)
 end
 return { 'REDEEMED', place_goes }

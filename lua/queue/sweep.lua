@@ -22,9 +22,15 @@
 if #KEYS ~= 8 or #ARGV ~= 7 then
   return redis.error_reply('ARITY queue/sweep takes 8 keys and 7 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local lines, line, tickets, away, gate = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local vias, via, node = KEYS[6], KEYS[7], KEYS[8]
-local name, holder, grace_ms, keep, empty = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5] == '1', ARGV[6] == '1'
+local name, holder, grace_ms, keep, empty = ARGV[1], ARGV[2], whole(ARGV[3]), ARGV[5] == '1', ARGV[6] == '1'
 local players = {}
 local at = 1
 while at <= #ARGV[7] do
@@ -40,23 +46,54 @@ if not grace_ms or #players > 256 then
   return redis.error_reply('ARGUMENT queue/sweep: graceMs is a whole number, and players are at most 256')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local now = math.floor(now_us / 1000)
-local alive = false
-if holder ~= '' then
-  local row = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
-  local beat_at, lease_ms = tonumber(row[2] or '') or 0, tonumber(row[3] or '') or 0
-  alive = row[1] == string.match(holder, ':(%d+)$') and now - beat_at <= lease_ms and beat_at - now <= lease_ms
-  redis.call('SCARD', via)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
 end
--- What no player can be called was written by hand.
-local function is_name(member)
-  if not string.find(member, '[^%w%p]') then
-    return member ~= '' and #member <= 128
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
   end
-  local at, size = 1, #member
-  while at <= size and size <= 128 do
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
+end
+-- end part
+-- part holder
+-- The epoch of a holder, <proxy>:<epoch>.
+local function holder_epoch(text)
+  return string.match(text, ':(%d+)$')
+end
+-- end part
+-- part ticket
+-- A ticket's sequence, lane, holder (<proxy>:<epoch>) and session; nothing of a text that is none.
+local function read_ticket(text)
+  local seq_text, lane_text, node_id, node_epoch, held_for =
+    string.match(text or '', '^(%d+) (%d+) ([^ ]+) (%d+) ([^ ]+) ')
+  return seq_text, lane_text, node_id and node_id .. ':' .. node_epoch, held_for
+end
+-- end part
+-- part names
+-- What no player can be called was written by hand, and so was a ticket that is no text.
+local function is_name(member, is_ticket)
+  if not string.find(member, is_ticket and '[^%w%p%s%c]' or '[^%w%p]') then
+    return is_ticket or (member ~= '' and #member <= 128)
+  end
+  local at, size, most = 1, #member, is_ticket and 1024 or 128
+  while at <= size and size <= most do
     local code = string.byte(member, at)
     local more = code < 128 and 0 or code < 194 and 4 or code < 224 and 1 or code < 240 and 2 or code < 245 and 3 or 4
     if at + more > size then
@@ -70,31 +107,38 @@ local function is_name(member)
       end
       code = code * 64 + byte - 128
     end
-    -- Longer than needed, half of a pair, control characters, blanks.
+    -- Longer than needed, half of a pair; in a name also control characters and blanks.
     if more > 3 or (more == 2 and code < 2048) or (more == 3 and code < 65536) or code > 1114111
-      or (code >= 55296 and code <= 57343) or code <= 32 or (code >= 127 and code <= 160) or code == 5760
-      or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239 or code == 8287
-      or code == 12288 then
+      or (code >= 55296 and code <= 57343) or not is_ticket and (code <= 32 or (code >= 127 and code <= 160)
+      or code == 5760 or (code >= 8192 and code <= 8202) or code == 8232 or code == 8233 or code == 8239
+      or code == 8287 or code == 12288) then
       return false
     end
     at = at + more + 1
   end
-  return size <= 128
+  return size <= most
+end
+-- end part
+
+local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local is_alive = false
+if holder ~= '' then
+  is_alive = alive(node, holder_epoch(holder))
+  redis.call('SCARD', via)
 end
 local plan = {}
 for i, player in ipairs(players) do
   local ticket, score = redis.call('HGET', tickets, player), redis.call('ZSCORE', line, player)
   local goes_at = redis.call('ZSCORE', away, player)
   local step = { player = player, word = 'KEPT' }
-  local by, epoch = string.match(ticket or '', '^%d+ %d+ ([^ ]+) (%d+) ')
-  local held_by = by and by .. ':' .. epoch
+  local _, _, held_by = read_ticket(ticket)
   if not ticket then
     step.word, step.no_line, step.no_away = 'HEALED', true, true
   elseif not is_name(player) then
     step.word, step.no_line, step.no_away, step.no_ticket, step.is_junk = 'HEALED', true, true, true, true
-  elseif empty or (goes_at and not score and tonumber(goes_at) <= now) then
+  elseif empty or (goes_at and not score and (whole(goes_at) or 0) <= now) then
     step.word, step.no_line, step.no_away, step.no_ticket = 'OUT', true, true, true
-  elseif score and holder ~= '' and held_by == holder and not alive then
+  elseif score and holder ~= '' and held_by == holder and not is_alive then
     step.word, step.no_line, step.goes_at = 'AWAY', true, now + grace_ms
   elseif score and goes_at then
     step.word, step.no_away = 'HEALED', true
@@ -109,7 +153,7 @@ for i, player in ipairs(players) do
 end
 local state = redis.call('HMGET', gate, 'seq', 'serial', 'paused')
 
-local answer = { 'SWEPT', alive and 'ALIVE' or 'DEAD' }
+local answer = { 'SWEPT', is_alive and 'ALIVE' or 'DEAD' }
 for _, step in ipairs(plan) do
   answer[#answer + 1] = step.word
   if step.no_line then
@@ -145,7 +189,7 @@ if redis.call('EXISTS', tickets) == 1 then
 else
   redis.call('SREM', lines, name)
   -- A sequence or serial ahead of the clock would be given again.
-  if not keep and not state[3] and (tonumber(state[1] or '') or 0) <= now and (tonumber(state[2] or '') or 0) <= now_us then
+  if not keep and not state[3] and (whole(state[1]) or 0) <= now and (whole(state[2]) or 0) <= now_us then
     redis.call('DEL', gate)
   end
 end

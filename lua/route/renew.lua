@@ -15,25 +15,51 @@
 if #KEYS ~= 2 or #ARGV ~= 5 then
   return redis.error_reply('ARITY route/renew takes 2 keys and 5 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local route, node = KEYS[1], KEYS[2]
 local epoch = ARGV[2]
-if not tonumber(ARGV[5]) then
+if not whole(ARGV[5]) then
   return redis.error_reply('ARGUMENT route/renew: saved_at is a whole number')
 end
-local current = redis.call('HGET', node, 'epoch')
-if not current then
-  return { 'NO_LEASE' }
-end
-if current ~= epoch then
-  return { 'FENCED', current }
-end
--- The signature stands for owner, epoch and version together, at the price of one field. It changes by itself only where
--- the record was signed again with a new secret; then the three are compared.
-if redis.call('HGET', route, 'sig') ~= ARGV[4] then
-  local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version')
-  if row[1] ~= ARGV[1] or row[2] ~= epoch or row[3] ~= ARGV[3] then
-    return { 'LOST', row[1] or '', row[2] or '0', row[3] or '0' }
+
+-- part fence
+-- Whether the node's row is of that epoch; if not, the answer that its own call gets. The row is there for a lease at the
+-- longest, so its beat is not looked at.
+local function holds_epoch(key, epoch)
+  local standing = redis.call('HGET', key, 'epoch')
+  if not standing then
+    return false, 'NO_LEASE'
   end
+  return standing == epoch, 'FENCED', standing
+end
+-- end part
+-- part owner
+-- The record of the route, where it is not the caller's. The signature stands for owner, epoch and version together, at the
+-- price of one field; it changes by itself only where the record was signed again with a new secret.
+local function other_record(sig, owner, owner_epoch, owner_version)
+  if redis.call('HGET', route, 'sig') == sig then
+    return nil
+  end
+  local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version')
+  if row[1] == owner and row[2] == owner_epoch and row[3] == owner_version then
+    return nil
+  end
+  return { row[1] or '', row[2] or '0', row[3] or '0' }
+end
+-- end part
+
+local held, why, current = holds_epoch(node, epoch)
+if not held then
+  return { why, current }
+end
+local other = other_record(ARGV[4], ARGV[1], epoch, ARGV[3])
+if other then
+  return { 'LOST', other[1], other[2], other[3] }
 end
 
 redis.call('HSET', route, 'saved_at', ARGV[5])

@@ -20,36 +20,92 @@
 if #KEYS ~= 5 or #ARGV ~= 10 then
   return redis.error_reply('ARITY route/transfer takes 5 keys and 10 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local route, owned, owners, target_node, target_owned = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, id, epoch, target, target_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[6], ARGV[7]
-local held, version = tonumber(ARGV[4]), tonumber(ARGV[8])
+local held, version = whole(ARGV[4]), whole(ARGV[8])
 if not (held and version) then
   return redis.error_reply('ARGUMENT route/transfer: versions are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version')
-if row[1] == target and row[2] == target_epoch and row[3] == ARGV[8] then
-  return { 'MOVED' }
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
 end
-if redis.call('HGET', route, 'sig') ~= ARGV[5] and (row[1] ~= id or row[2] ~= epoch or row[3] ~= ARGV[4]) then
-  return { 'LOST', row[1] or '', row[2] or '0', row[3] or '0' }
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
+  end
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
-local lease = redis.call('HMGET', target_node, 'epoch', 'beat_at', 'lease_ms')
-if lease[1] ~= target_epoch or math.abs(now - (tonumber(lease[2]) or 0)) > (tonumber(lease[3]) or 0) then
+-- end part
+-- part owner
+-- The record of the route, where it is not the caller's. The signature stands for owner, epoch and version together, at the
+-- price of one field; it changes by itself only where the record was signed again with a new secret.
+local function other_record(sig, owner, owner_epoch, owner_version)
+  if redis.call('HGET', route, 'sig') == sig then
+    return nil
+  end
+  local row = redis.call('HMGET', route, 'owner', 'owner_epoch', 'version')
+  if row[1] == owner and row[2] == owner_epoch and row[3] == owner_version then
+    return nil
+  end
+  return { row[1] or '', row[2] or '0', row[3] or '0' }
+end
+-- end part
+-- part version
+-- Whether a number may come after the last one: numbers grow with the clock, and never run ahead of it.
+local function may_follow(proposed, last, behind_ms)
+  return proposed > last and proposed >= now - behind_ms and proposed <= math.max(now, last + 1)
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+
+local other = other_record(ARGV[5], id, epoch, ARGV[4])
+if other then
+  if other[1] == target and other[2] == target_epoch and other[3] == ARGV[8] then
+    return { 'MOVED' }
+  end
+  return { 'LOST', other[1], other[2], other[3] }
+end
+if not alive(target_node, target_epoch) then
   return { 'TARGET_GONE' }
 end
-if version <= held or version < now - 1000 or version > math.max(now, held + 1) then
-  return { 'VERSION', string.format('%.0f', math.max(now, held + 1)), string.format('%.0f', now) }
+if not may_follow(version, held, 1000) then
+  return { 'VERSION', string.format('%.0f', math.max(now, held + 1)), now_text }
 end
 
 redis.call('SREM', owned, member)
-if redis.call('EXISTS', owned) == 0 then
-  redis.call('SREM', owners, id)
-end
+unlist_empty(owned, owners, id)
 redis.call('SADD', target_owned, member)
 redis.call('SADD', owners, target)
 redis.call('HSET', route, 'owner', target, 'owner_epoch', target_epoch, 'version', ARGV[8],
-  'saved_at', string.format('%.0f', now), 'state', 'MOVED', 'v', ARGV[9], 'sig', ARGV[10])
+  'saved_at', now_text, 'state', 'MOVED', 'v', ARGV[9], 'sig', ARGV[10])
 return { 'MOVED' }

@@ -12,8 +12,14 @@
 if #KEYS ~= 1 or #ARGV ~= 6 then
   return redis.error_reply('ARITY select/bump takes 1 key and 6 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local picks = KEYS[1]
-local proxy, operation, halflife, life = '@' .. ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local proxy, operation, halflife, life = '@' .. ARGV[1], ARGV[2], whole(ARGV[3]), whole(ARGV[4])
 if not (halflife and life and halflife >= 1 and life >= 1) then
   return redis.error_reply('ARGUMENT select/bump: half-life and life are whole numbers from 1')
 end
@@ -32,9 +38,13 @@ for word in string.gmatch(ARGV[6], '[^ ]+') do
   forgotten[#forgotten + 1] = word
 end
 
+-- part time
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local now_text = string.format('%.0f', now)
+-- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
+local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local now = tonumber(now_text)
+-- end part
+
 -- The thousandths that are left of an entry, 0 for one that is none.
 local function left(entry)
   local value, at = string.match(entry or '', '^(%d+) (%d+)$')

@@ -26,13 +26,30 @@
 if #KEYS ~= 4 or #ARGV ~= 12 then
   return redis.error_reply('ARITY token/claim takes 4 keys and 12 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local token, claimant_node, server_node, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, server, claimant, claimant_epoch, claim_op = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
+-- part time
 local time = redis.call('TIME')
 -- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -41,9 +58,45 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
-  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
+-- end part
+-- part kill
+-- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+-- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+    return false, false
+  end
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
+end
+-- The kill switch that is on, by the verdicts of the caller.
+local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+    or second_verdict == 'on' and 'kill:' .. second or nil
+end
+-- end part
+-- part open
+-- Whether a token in that state has not ended; its time may be over all the same.
+local function is_open(token_state)
+  return token_state == 'PENDING' or token_state == 'CLAIMED'
+end
+-- end part
+-- part previous
+-- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
+local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
+-- end part
+-- part ended
+-- How a token that is no longer the row ended, and by which operation.
+local function ended_as(entries, token_id)
+  for old_id, ending, op in string.gmatch(entries or '', previous_entry) do
+    if old_id == token_id then
+      return ending, op
+    end
+  end
+end
+-- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'reopened')
 local state = row[2]
@@ -53,22 +106,12 @@ if here and live and state == 'CLAIMED' and redis.call('HGET', token, 'claim_op'
   return { 'CLAIMED' }
 end
 
-local entries = {}
--- A zone that no operator ever touched has no entries, and to ask for that is cheaper than to read them.
-if ARGV[7] ~= '' or ARGV[9] ~= '' or ARGV[11] ~= '' or redis.call('EXISTS', control) == 1 then
-  entries = redis.call('HMGET', control, 'kill', 'kill:' .. claimant, 'kill:' .. server)
-end
-if (entries[1] or '') ~= ARGV[7] or (entries[2] or '') ~= ARGV[9] or (entries[3] or '') ~= ARGV[11] then
+if kill_changed(ARGV[7], claimant, ARGV[9], server, ARGV[11]) then
   return { 'CONTROL' }
 end
-if ARGV[8] == 'on' then
-  return { 'KILLED', 'kill' }
-end
-if ARGV[10] == 'on' then
-  return { 'KILLED', 'kill:' .. claimant }
-end
-if ARGV[12] == 'on' then
-  return { 'KILLED', 'kill:' .. server }
+local killed = killed_by(ARGV[8], claimant, ARGV[10], server, ARGV[12])
+if killed then
+  return { 'KILLED', killed }
 end
 if claimant_epoch ~= '0' then
   local held, why, current = alive(claimant_node, claimant_epoch)
@@ -77,15 +120,13 @@ if claimant_epoch ~= '0' then
   end
 end
 if not here then
-  for old_id, ending in string.gmatch(redis.call('HGET', token, 'previous') or '',
-    '([^ :]+):([^ :]+):[^ :]+:[^ :]+:%d+') do
-    if old_id == id then
-      return { 'ENDED', ending }
-    end
+  local ending = ended_as(redis.call('HGET', token, 'previous'), id)
+  if ending then
+    return { 'ENDED', ending }
   end
   return { 'NONE' }
 end
-if state ~= 'PENDING' and state ~= 'CLAIMED' then
+if not is_open(state) then
   return { 'ENDED', state or '' }
 end
 if not live then

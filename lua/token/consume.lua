@@ -24,34 +24,95 @@
 if #KEYS ~= 5 or #ARGV ~= 7 then
   return redis.error_reply('ARITY token/consume takes 5 keys and 7 arguments')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local token, node, due, servers, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, player, server, server_epoch, consume_op, audit_ms =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local arrive_ms = tonumber(ARGV[7])
-if not (tonumber(audit_ms) and arrive_ms) then
+local arrive_ms = whole(ARGV[7])
+if not (whole(audit_ms) and arrive_ms) then
   return redis.error_reply('ARGUMENT token/consume: auditMs and arriveMs are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
 -- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
+local function alive(key, epoch)
+  local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
+  if not row[1] then
+    return false, 'NO_LEASE'
+  end
+  if row[1] ~= epoch then
+    return false, 'FENCED', row[1]
+  end
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
+end
+-- end part
+-- part open
+-- Whether a token in that state has not ended; its time may be over all the same.
+local function is_open(token_state)
+  return token_state == 'PENDING' or token_state == 'CLAIMED'
+end
+-- end part
+-- part previous
+-- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
+local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
+-- end part
+-- part ended
+-- How a token that is no longer the row ended, and by which operation.
+local function ended_as(entries, token_id)
+  for old_id, ending, op in string.gmatch(entries or '', previous_entry) do
+    if old_id == token_id then
+      return ending, op
+    end
+  end
+end
+-- end part
+-- part hold
+-- Holds a place for the player. Promises of another line may last longer than this one's.
+local function hold(held_key, place_goes)
+  redis.call('ZADD', held_key, place_goes, player)
+  if redis.call('PTTL', held_key) < arrive_ms then
+    redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
+  end
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at')
 local state = row[2]
 local here = row[1] == id
 local ending, op, consumed_at
 if here then
-  if state ~= 'PENDING' and state ~= 'CLAIMED' then
+  if not is_open(state) then
     local over = redis.call('HMGET', token, 'consume_op', 'consumed_at')
-    ending, op, consumed_at = state or '', over[1], tonumber(over[2] or '')
+    ending, op, consumed_at = state or '', over[1], whole(over[2])
   end
 else
-  for old_id, old_ending, old_op in string.gmatch(redis.call('HGET', token, 'previous') or '',
-    '([^ :]+):([^ :]+):([^ :]+):[^ :]+:%d+') do
-    if old_id == id then
-      ending, op = old_ending, old_op
-    end
-  end
+  ending, op = ended_as(redis.call('HGET', token, 'previous'), id)
 end
 if ending == 'CONSUMED' and op == consume_op then
   if arrive_ms == 0 or not consumed_at then
@@ -60,13 +121,9 @@ if ending == 'CONSUMED' and op == consume_op then
   return { 'CONSUMED', string.format('%.0f', consumed_at + arrive_ms) }
 end
 
-local mine = redis.call('HMGET', node, 'epoch', 'beat_at', 'lease_ms')
-if mine[1] and mine[1] ~= server_epoch then
-  return { 'FENCED', mine[1] }
-end
-local beat_at, lease_ms = tonumber(mine[2]) or 0, tonumber(mine[3]) or 0
-if not mine[1] or now - beat_at > lease_ms or beat_at - now > lease_ms then
-  return { 'NO_LEASE' }
+local living, why, current = alive(node, server_epoch)
+if not living then
+  return { why, current }
 end
 if ending == 'CONSUMED' then
   return { 'REPLAY' }
@@ -88,25 +145,18 @@ if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
 end
 
 local place_goes = string.format('%.0f', now + arrive_ms)
-local lasts = 0
 if arrive_ms > 0 then
+  -- Looked at before anything is written, so that a key of another type changes nothing.
   redis.call('ZCARD', held)
-  lasts = redis.call('PTTL', held)
 end
 redis.call('ZREM', due, player)
 if arrive_ms > 0 then
   -- The place goes from one set that counts it to the other.
-  redis.call('ZADD', held, place_goes, player)
-  -- Promises of a login line may last longer.
-  if lasts < arrive_ms then
-    redis.call('PEXPIRE', held, ARGV[7])
-  end
+  hold(held, place_goes)
 end
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
 redis.call('PEXPIRE', token, audit_ms)
-if redis.call('EXISTS', due) == 0 then
-  redis.call('SREM', servers, server)
-end
+unlist_empty(due, servers, server)
 if arrive_ms == 0 then
   return { 'CONSUMED' }
 end

@@ -32,19 +32,36 @@ local others = #ARGV - 19
 if others < 0 or others > 16 or #KEYS ~= 5 + 2 * others then
   return redis.error_reply('ARITY token/issue takes 5 keys and 19 arguments, and two keys and a name for each other server')
 end
+-- part digits
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+local function whole(text)
+  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+end
+-- end part
 local token, node, due, servers, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, player, server, server_epoch, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local attempt, issued_at, expires_at, deadline =
-  tonumber(ARGV[6]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[12])
-local reanimate_ms, audit_ms, channel = tonumber(ARGV[13]), tonumber(ARGV[14]), ARGV[15]
+  whole(ARGV[6]), whole(ARGV[8]), whole(ARGV[9]), whole(ARGV[12])
+local reanimate_ms, audit_ms, channel = whole(ARGV[13]), whole(ARGV[14]), ARGV[15]
 if not (attempt and issued_at and expires_at and deadline and reanimate_ms and audit_ms) then
   return redis.error_reply('ARGUMENT token/issue: attempt, times and spans are whole numbers')
 end
 
+-- part time
 local time = redis.call('TIME')
 -- Milliseconds cut out as text: cheaper than arithmetic and %.0f, and the same digits on every Lua.
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
+-- end part
+-- part lease
+-- How long a node's lease lasts still, in ms: below 0 it is over, and so it is where the row is not in order. A beat that
+-- seems to come is from before the clock stepped back (R-34).
+local function lease_left(beat_at, lease_ms)
+  return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
+end
+-- end part
+-- part liveness
+-- Whether the node lives in that epoch; if not, the answer that its own call gets.
 local function alive(key, epoch)
   local row = redis.call('HMGET', key, 'epoch', 'beat_at', 'lease_ms')
   if not row[1] then
@@ -53,9 +70,103 @@ local function alive(key, epoch)
   if row[1] ~= epoch then
     return false, 'FENCED', row[1]
   end
-  local beat_at, lease_ms = tonumber(row[2]) or 0, tonumber(row[3]) or 0
-  return now - beat_at <= lease_ms and beat_at - now <= lease_ms, 'NO_LEASE'
+  return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
+-- end part
+-- part kill
+-- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+-- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+    return false, false
+  end
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
+end
+-- The kill switch that is on, by the verdicts of the caller.
+local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+    or second_verdict == 'on' and 'kill:' .. second or nil
+end
+-- end part
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
+-- part open
+-- Whether a token in that state has not ended; its time may be over all the same.
+local function is_open(token_state)
+  return token_state == 'PENDING' or token_state == 'CLAIMED'
+end
+-- end part
+-- part previous
+-- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
+local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
+-- end part
+-- part marks
+-- Whether the request is among those whose cancel came before their token: <request>@<ms>.
+local function is_cancelled(marks, wanted)
+  for mark in string.gmatch(marks, '([^ @]+)@') do
+    if mark == wanted then
+      return true
+    end
+  end
+  return false
+end
+-- end part
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
+-- part replace
+-- What a row's token has become that was over before it is replaced.
+local function ending_of(token_state)
+  return string.match(token_state or '', '^[%u_]+$') or 'UNKNOWN'
+end
+-- Writes a PENDING token over the old row: fields id, state, server, server_epoch, request, attempt, expires_at, previous,
+-- cancelled, consume_op and reason. It keeps the last four endings and the marks of cancels.
+local function replace_token(old, ending, old_due, fresh)
+  local previous, cancelled, old_server = old[8] or '', old[9] or '', old[3]
+  if old[1] then
+    local op = old[10] or (ending == 'RELEASED' and old[11] == 'cancelled' and 'cancelled') or '-'
+    local endings = { string.format('%s:%s:%s:%s:%.0f', old[1], ending, op, old[5] or '-', whole(old[6]) or 0) }
+    for entry in string.gmatch(previous, '[^ ]+') do
+      if #endings < 4 then
+        endings[#endings + 1] = entry
+      end
+    end
+    previous = table.concat(endings, ' ')
+  end
+  if old[1] or cancelled ~= '' then
+    redis.call('DEL', token)
+  end
+  if previous ~= '' then
+    redis.call('HSET', token, 'previous', previous)
+  end
+  if cancelled ~= '' then
+    redis.call('HSET', token, 'cancelled', cancelled)
+  end
+  if is_open(old[2]) then
+    if old_due ~= due then
+      redis.call('ZREM', old_due, player)
+      unlist_empty(old_due, servers, old_server)
+    end
+    redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. old[1] .. ' ' .. old_server .. ' ' .. ending)
+  end
+  redis.call('ZADD', due, string.format('%.0f', math.min(fresh.expires_at, now + reanimate_ms)), player)
+  redis.call('SADD', servers, server)
+  redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server, 'server_epoch', server_epoch,
+    'request', request, 'attempt', fresh.attempt, 'payload', fresh.payload, 'issued_at', fresh.issued_at, 'expires_at',
+    fresh.expires_text, 'v', fresh.v, 'sig', fresh.sig)
+  redis.call('PEXPIREAT', token, string.format('%.0f', fresh.expires_at + audit_ms))
+end
+-- end part
 
 local row = {}
 -- Most players have no row, and ten fields of nothing cost three times what this question does.
@@ -64,9 +175,9 @@ if redis.call('EXISTS', token) == 1 then
     'previous', 'cancelled', 'consume_op', 'reason')
 end
 local row_id, state, row_server, row_request = row[1], row[2], row[3], row[5]
-local row_attempt, previous, cancelled = tonumber(row[6] or '') or 0, row[8] or '', row[9] or ''
-local open = row_id and (state == 'PENDING' or state == 'CLAIMED')
-local live = open and now < (tonumber(row[7] or '') or 0)
+local row_attempt = whole(row[6]) or 0
+local open = row_id and is_open(state)
+local live = open and now < (whole(row[7]) or 0)
 if row_id == id then
   if live then
     return { 'ISSUED' }
@@ -74,47 +185,34 @@ if row_id == id then
   return { 'ENDED', open and 'EXPIRED' or state or '' }
 end
 local seen_attempt = 0
-if previous ~= '' then
-  for old_id, ending, old_request, old_attempt in string.gmatch(previous, '([^ :]+):([^ :]+):[^ :]+:([^ :]+):(%d+)') do
-    if old_id == id then
-      return { 'ENDED', ending }
-    end
-    if old_request == request and tonumber(old_attempt) > seen_attempt then
-      seen_attempt = tonumber(old_attempt)
-    end
+for old_id, old_ending, _, old_request, old_attempt in string.gmatch(row[8] or '', previous_entry) do
+  if old_id == id then
+    return { 'ENDED', old_ending }
+  end
+  if old_request == request then
+    seen_attempt = math.max(seen_attempt, tonumber(old_attempt))
   end
 end
 
-local entries = {}
--- A zone that no operator ever touched has no entries, and to ask for that is cheaper than to read them.
-if ARGV[16] ~= '' or ARGV[18] ~= '' or redis.call('EXISTS', control) == 1 then
-  entries = redis.call('HMGET', control, 'kill', 'kill:' .. server)
-end
-if (entries[1] or '') ~= ARGV[16] or (entries[2] or '') ~= ARGV[18] then
+if kill_changed(ARGV[16], server, ARGV[18], server, ARGV[18]) then
   return { 'CONTROL' }
 end
-if ARGV[17] == 'on' then
-  return { 'KILLED', 'kill' }
-end
-if ARGV[19] == 'on' then
-  return { 'KILLED', 'kill:' .. server }
+local killed = killed_by(ARGV[17], server, ARGV[19], server, ARGV[19])
+if killed then
+  return { 'KILLED', killed }
 end
 local held, why, current = alive(node, server_epoch)
 if not held then
   return { why, current }
 end
-if math.abs(issued_at - now) > 5000 then
+if is_skewed(issued_at) then
   return { 'SKEW', now_text }
 end
 if now >= deadline or now >= expires_at then
   return { 'LATE' }
 end
-if cancelled ~= '' then
-  for mark in string.gmatch(cancelled, '([^ @]+)@') do
-    if mark == request then
-      return { 'CANCELLED' }
-    end
-  end
+if is_cancelled(row[9] or '', request) then
+  return { 'CANCELLED' }
 end
 
 local old_due = due
@@ -144,7 +242,7 @@ if open then
     return { 'TAKEN' }
   end
 elseif row_id then
-  ending = string.match(state or '', '^[%u_]+$') or 'UNKNOWN'
+  ending = ending_of(state)
 end
 if row_request == request and row_attempt > seen_attempt then
   seen_attempt = row_attempt
@@ -153,38 +251,6 @@ if attempt <= seen_attempt then
   return { 'ATTEMPT' }
 end
 
-if row_id or cancelled ~= '' then
-  if row_id then
-    local op = row[10] or (ending == 'RELEASED' and row[11] == 'cancelled' and 'cancelled') or '-'
-    local kept = { string.format('%s:%s:%s:%s:%.0f', row_id, ending, op, row_request or '-', row_attempt) }
-    for entry in string.gmatch(previous, '[^ ]+') do
-      if #kept < 4 then
-        kept[#kept + 1] = entry
-      end
-    end
-    previous = table.concat(kept, ' ')
-  end
-  redis.call('DEL', token)
-  if previous ~= '' then
-    redis.call('HSET', token, 'previous', previous)
-  end
-  if cancelled ~= '' then
-    redis.call('HSET', token, 'cancelled', cancelled)
-  end
-  if open and old_due ~= due then
-    redis.call('ZREM', old_due, player)
-    if redis.call('EXISTS', old_due) == 0 then
-      redis.call('SREM', servers, row_server)
-    end
-  end
-  if open then
-    redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. row_id .. ' ' .. row_server .. ' ' .. ending)
-  end
-end
-redis.call('ZADD', due, math.min(expires_at, now + reanimate_ms), player)
-redis.call('SADD', servers, server)
-redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server,
-  'server_epoch', server_epoch, 'request', request, 'attempt', ARGV[6], 'payload', ARGV[7], 'issued_at', ARGV[8],
-  'expires_at', ARGV[9], 'v', ARGV[10], 'sig', ARGV[11])
-redis.call('PEXPIREAT', token, expires_at + audit_ms)
+replace_token(row, ending, old_due, { attempt = ARGV[6], payload = ARGV[7], issued_at = ARGV[8], expires_at = expires_at,
+  expires_text = ARGV[9], v = ARGV[10], sig = ARGV[11] })
 return { 'ISSUED' }

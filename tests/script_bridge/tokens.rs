@@ -184,6 +184,10 @@ fn sto_4_token_consume() {
     let t2 = Token { id: "t2", ..token };
     t2.release("operator", "cli", 0).run(&mut twin);
     assert_eq!(t2.consume("u3").run(&mut twin), ["ENDED", "RELEASED"]);
+    let t3 = Token { id: "t3", request: "r3", ..t2 };
+    for call in [t3.issue(&[]), t3.claim("p1", now, "c3"), t3.consume_held("u3", 60_000)] {
+        call.run(&mut twin);
+    }
     twin.covered(&scripts::TOKEN_CONSUME);
 }
 

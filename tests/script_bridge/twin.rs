@@ -18,7 +18,7 @@ use crate::support::store::TestStore;
 
 /// STO-7: reads that may follow a write, because they are about what the write left: is the index empty now, and how
 /// long does the row live. Nothing but the upkeep of that index or that time hangs on them.
-const UPKEEP: [(&str, &str); 22] = [
+const UPKEEP: [(&str, &str); 23] = [
     ("node/join", "EXISTS"),
     ("node/leave", "EXISTS"),
     ("node/remove", "EXISTS"),
@@ -38,6 +38,7 @@ const UPKEEP: [(&str, &str); 22] = [
     ("token/cancel", "EXISTS"),
     ("token/cancel", "PTTL"),
     ("token/consume", "EXISTS"),
+    ("token/consume", "PTTL"),
     ("token/issue", "EXISTS"),
     ("token/reap", "EXISTS"),
     ("token/release", "EXISTS"),

@@ -42,7 +42,7 @@ enum Action {
     ///
     /// With --json one object: ok, loaded (names).
     Load,
-    /// Write the pins under sha1/ anew from the scripts under lua/
+    /// Put the parts into the scripts under lua/ and write the pins under sha1/ anew
     ///
     /// In the format of sha1sum, so that `sha1sum -c sha1/*/*.sha1` passes. Pins without a script are removed. With --json
     /// one object: ok, added, changed, removed (paths of pins), unchanged (a number).

@@ -3,6 +3,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde::Serialize;
 use sha1::{Digest, Sha1};
@@ -21,8 +22,9 @@ struct Pins {
     unchanged: usize,
 }
 
-/// Pins what is in `lua/` under `root`, and removes pins whose script is gone.
+/// Puts the parts into the scripts under `root`, pins what is then in `lua/`, and removes pins whose script is gone.
 pub(super) fn run(context: &Context, root: &Path) -> Result<(), Failure> {
+    put_parts(root)?;
     let scripts = files(root, "lua", "lua")?;
     if scripts.is_empty() {
         return Err(Failure::Usage(format!(
@@ -72,11 +74,24 @@ pub(super) fn run(context: &Context, root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `<top>/<system>/<file>` with that extension under `root`, sorted. None where `top` is not there.
+/// Puts the parts into the scripts that name them, by the repository's own command, where there is one.
+fn put_parts(root: &Path) -> Result<(), Failure> {
+    if !root.join(".ci/parts").is_file() {
+        return Ok(());
+    }
+    let status = Command::new("sh").args([".ci/parts", "write"]).current_dir(root).stdout(Stdio::null()).status();
+    match status.map_err(|error| Failure::io("running .ci/parts", &error))? {
+        status if status.success() => Ok(()),
+        _ => Err(Failure::Usage("a script names a part that is not there or does not close it".to_owned())),
+    }
+}
+
+/// `<top>/<system>/<file>` with that extension under `root`, sorted. None where `top` is not there. `parts/` is no system:
+/// what lies there stands inside the scripts that name it.
 fn files(root: &Path, top: &str, extension: &str) -> Result<BTreeSet<(String, String)>, Failure> {
     let mut found = BTreeSet::new();
     for system in folder(&root.join(top))? {
-        if !system.is_dir() {
+        if !system.is_dir() || system.ends_with("parts") {
             continue;
         }
         for file in folder(&system)? {
