@@ -23,25 +23,25 @@
 //! - [`Agent`]: the membership below both, with its loops. An agent waits for nothing at its start; a store that cannot
 //!   be reached, a lease that lapsed and a node id in use show in [`AgentStatus`] and are retried in the background.
 
+mod api;
 mod backend;
-mod background;
 pub mod config;
 mod core;
-mod definite;
 mod lines;
-mod live;
-mod managed;
+mod loops;
+mod model;
 mod proxy;
-mod routes;
-mod setup;
+mod start;
 mod wait;
-mod wire;
 
-pub use backend::{BackendAgent, BackendEvent, Inventory, Offer, RedeemRefusal, Redeemed};
-pub use core::{Agent, AgentStatus, LoadSource};
+pub use api::{
+    Agent, BackendAgent, ConfigSource, Kept, Managed, ManagedState, Mover, Outcome, ProxyAgent, Reloaded, RouterAgent,
+    Setup, Waiting,
+};
+pub use backend::{BackendEvent, Inventory, Offer, RedeemRefusal, Redeemed};
+pub use core::{AgentStatus, LoadSource};
 pub use lines::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit};
-pub use managed::{ConfigSource, Kept, Managed, ManagedState, Reloaded};
-pub use proxy::{Balanced, Mover, Outcome, ProxyAgent, Reason, Refusal, Request, RouterAgent, Source, Transfer};
-pub use setup::Setup;
-pub use wait::{WaitUpdate, Waiting};
-pub use wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
+pub use model::{
+    Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Source, Transfer,
+};
+pub use wait::WaitUpdate;

@@ -1,5 +1,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
@@ -29,11 +30,13 @@ pub struct MessageOptions {
     /// Handlers that run at once, those of calls within this process among them; what comes on top of that is answered
     /// `Busy`. Messages to objects have three quarters of them. Default 256, at least 1.
     pub max_concurrent: usize,
+    /// Longest wait of a call for its answer, where the caller names none. Default 2 s, 1 ms to 29 s.
+    pub call_timeout: Duration,
 }
 
 impl Default for MessageOptions {
     fn default() -> Self {
-        Self { max_body_bytes: 65_536, max_concurrent: 256 }
+        Self { max_body_bytes: 65_536, max_concurrent: 256, call_timeout: Duration::from_millis(2_000) }
     }
 }
 

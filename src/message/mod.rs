@@ -45,6 +45,7 @@ pub use exchange::MessageOptions;
 pub use failure::{CANCELLED, INTERNAL, REPLY_TOO_LARGE};
 pub use handler::{CallError, Handler, Incoming, RoutedHandler, Taken, handler_fn, json_handler};
 pub use inbox::Inbox;
+pub(crate) use post::Bound;
 pub use post::{CALL_MAX_MS, Post};
 pub use record::{MESSAGE_LIFE_MS, Message, Reply};
 pub use resolve::Target;

@@ -39,6 +39,13 @@ pub struct Post {
     pub(super) exchange: Arc<Exchange>,
 }
 
+/// How long one call waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub deadline: Instant,
+    pub timeout_ms: u64,
+}
+
 impl Post {
     /// The post of the node that `lease` is of. Its inbox is [`Inbox::new`](super::Inbox::new).
     pub fn new(
@@ -60,6 +67,12 @@ impl Post {
     /// Calls that wait for an answer of another node now.
     pub fn pending_calls(&self) -> usize {
         self.exchange.pending.len()
+    }
+
+    /// Until when a call waits that is made now. Errors with [`Error::OutOfBounds`] beyond 1 ms to 29 s.
+    pub(crate) fn bound(&self, timeout: Option<Duration>) -> Result<Bound> {
+        let timeout = timeout.unwrap_or(self.exchange.options.call_timeout);
+        Ok(Bound { deadline: Instant::now() + timeout, timeout_ms: timeout_ms(timeout)? })
     }
 
     /// Handlers that this node runs at once.
@@ -105,7 +118,8 @@ impl Post {
         }
     }
 
-    /// Calls a service and waits for its answer, at most `timeout` (1 ms to 29 s), resolving the target included.
+    /// Calls a service and waits for its answer, at most `timeout` (1 ms to 29 s; `None`:
+    /// [`MessageOptions::call_timeout`]), resolving the target included.
     ///
     /// Errors: those of [`send`](Self::send) but `Unreachable` of the publish; [`Error::Busy`],
     /// [`Error::Callee`] (the handler's own error, unchanged, or one of the codes [`INTERNAL`](super::INTERNAL),
@@ -119,7 +133,7 @@ impl Post {
         target: impl Into<Target<'a>>,
         method: &str,
         body: &B,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
     ) -> Result<Box<RawValue>> {
         self.call_raw(target, method, &raw(body)?, timeout).await
     }
@@ -130,7 +144,7 @@ impl Post {
         target: impl Into<Target<'a>>,
         method: &str,
         body: &B,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
     ) -> Result<T> {
         let answer = self.call(target, method, body, timeout).await?;
         serde_json::from_str(answer.get())
@@ -144,10 +158,9 @@ impl Post {
         target: impl Into<Target<'a>>,
         method: &str,
         body: &RawValue,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
     ) -> Result<Box<RawValue>> {
-        let timeout_ms = timeout_ms(timeout)?;
-        let deadline = Instant::now() + timeout;
+        let Bound { deadline, timeout_ms } = self.bound(timeout.into())?;
         let request = Request { target: target.into(), method, body, deadline };
         Span::current().record("to", display(&request.target));
         self.check(&request)?;
@@ -312,7 +325,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn timeout_ms(timeout: Duration) -> Result<u64> {
+fn timeout_ms(timeout: Duration) -> Result<u64> {
     let bounds = Duration::from_millis(1)..=Duration::from_millis(CALL_MAX_MS);
     if bounds.contains(&timeout) {
         return Ok(millis(timeout));

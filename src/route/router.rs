@@ -14,16 +14,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
 use crate::ids::{ObjectKey, ObjectKind, ServiceName};
-use crate::message::{Post, Registration};
+use crate::message::{Bound, CALL_MAX_MS, Post, Registration};
 use crate::node::Directory;
 
 use super::book::RouteBook;
-use super::hub::{Hub, Kept, crowd, locality_of, millis, service_of};
+use super::hub::{Hub, Kept, crowd, locality_of, service_of};
 use super::keeper::Keeper;
 use super::kind::{KeepTimes, ObjectType};
 use super::receive::{AboutRoutes, ROUTES, ToObjects};
 use super::rotation;
-use super::send::{Order, deadline};
+use super::send::Order;
 use super::sweep::{SweepOptions, sweep};
 use super::table::{CacheTimes, RouteTable};
 
@@ -120,7 +120,8 @@ impl ObjectRouter {
         self.hub.known.write().unwrap_or_else(PoisonError::into_inner).insert(kind.as_str().to_owned(), on_demand);
     }
 
-    /// Sends `body` to an object and waits for its answer, at most `timeout` (1 ms to 29 s).
+    /// Sends `body` to an object and waits for its answer, at most `timeout` (1 ms to 29 s; `None`:
+    /// [`MessageOptions::call_timeout`](crate::message::MessageOptions)).
     ///
     /// Errors: [`Error::Routed`] says why no handler ran, or that the change is not known to be saved; [`Error::NodeOffline`]
     /// and [`Error::ServiceNotFound`] that the owner does not listen, also after a second look; [`Error::Callee`] is the
@@ -131,12 +132,12 @@ impl ObjectRouter {
         key: &ObjectKey,
         method: &str,
         body: &B,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
     ) -> Result<Box<RawValue>> {
-        let (limit, timeout_ms) = (deadline(timeout)?, millis(timeout));
-        let order = Order { key, method, body: &raw(body)?, deadline: limit, timeout_ms, is_call: true };
+        let Bound { deadline, timeout_ms } = self.hub.post.bound(timeout.into())?;
+        let order = Order { key, method, body: &raw(body)?, deadline, timeout_ms, is_call: true };
         let late = || Error::Timeout { target: key.to_string(), timeout_ms };
-        tokio::time::timeout_at(limit, self.hub.dispatch(order)).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout_at(deadline, self.hub.dispatch(order)).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// [`call`](Self::call), with the answer as a `T`. Errors also with [`Error::Protocol`] where it is none.
@@ -145,7 +146,7 @@ impl ObjectRouter {
         key: &ObjectKey,
         method: &str,
         body: &B,
-        timeout: Duration,
+        timeout: impl Into<Option<Duration>>,
     ) -> Result<T> {
         let answer = self.call(key, method, body, timeout).await?;
         serde_json::from_str(answer.get())
@@ -155,9 +156,8 @@ impl ObjectRouter {
     /// Sends `body` to an object one way. `Ok` says that somebody listened, not that a handler ran; where the object is in
     /// memory here it ran.
     pub async fn send<B: Serialize + ?Sized>(&self, key: &ObjectKey, method: &str, body: &B) -> Result<()> {
-        let limit = deadline(Duration::from_millis(crate::message::CALL_MAX_MS))?;
-        let timeout_ms = crate::message::CALL_MAX_MS;
-        let order = Order { key, method, body: &raw(body)?, deadline: limit, timeout_ms, is_call: false };
+        let Bound { deadline, timeout_ms } = self.hub.post.bound(Some(Duration::from_millis(CALL_MAX_MS)))?;
+        let order = Order { key, method, body: &raw(body)?, deadline, timeout_ms, is_call: false };
         self.hub.dispatch(order).await.map(|_| ())
     }
 

@@ -1,14 +1,13 @@
 //! Messages to objects, as this node sends them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{NodeEpoch, ObjectKey};
-use crate::message::{CALL_MAX_MS, RoutedCall};
+use crate::message::RoutedCall;
 
 use super::forward::Asked;
 use super::hub::{Hub, service_of};
@@ -149,16 +148,4 @@ impl Hub {
             Served::Late => Err(Error::Timeout { target: target(), timeout_ms: order.timeout_ms }),
         }
     }
-}
-
-/// The deadline of a message, whose timeout is 1 ms to 29 s.
-pub(super) fn deadline(timeout: Duration) -> Result<Instant> {
-    let bounds = Duration::from_millis(1)..=Duration::from_millis(CALL_MAX_MS);
-    if bounds.contains(&timeout) {
-        return Ok(Instant::now() + timeout);
-    }
-    Err(Error::OutOfBounds {
-        what: "timeout",
-        problem: format!("{} ms; allowed are 1 to {CALL_MAX_MS} ms", timeout.as_millis()),
-    })
 }

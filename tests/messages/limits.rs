@@ -218,3 +218,18 @@ async fn msg_5_slow_handlers_never_block_the_inbox() {
     let error = b.post.call("a:slow", "go", &2, CALL).await.expect_err("no slot");
     assert!(matches!(error, Error::Busy { .. }), "{error}");
 }
+
+// MSG-3: `messages.callTimeoutMs` is what a caller who names no time of its own waits, not a number that nobody reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn msg_3_a_call_that_names_no_time_waits_for_the_configured_one() {
+    let store = TestStore::start();
+    let messages = MessageOptions { call_timeout: Duration::from_millis(700), ..Default::default() };
+    let a = Member::join_with(&store.url(), "a", Options { messages, ..Options::default() }).await;
+    let gate = Gate::new(0);
+    let _work = a.services.register("work", gate.handler()).expect("a name");
+    let error = a.post.call("work", "go", &1, None).await.expect_err("nobody lets it go");
+    assert!(matches!(error, Error::Timeout { timeout_ms: 700, .. }), "{error}");
+    // What the caller says goes before it.
+    let error = a.post.call("work", "go", &1, Duration::from_millis(300)).await.expect_err("nobody lets it go");
+    assert!(matches!(error, Error::Timeout { timeout_ms: 300, .. }), "{error}");
+}

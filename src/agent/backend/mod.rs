@@ -1,14 +1,22 @@
-//! A backend's agent: places promised out of its inventory, and players who come for them.
+//! A backend: places promised out of its inventory, players who come for them, and the wait lines that it serves.
 //!
-//! [`agent`] has the agent and the promise (`places.reserve` → `token/issue`), [`redeem`] the join (`token/consume`),
-//! [`settle`] the loop that finds out what is not known and brings places home, [`drain`] the operator's word.
+//! [`inventory`] is what the application brings, [`state`] what the parts share. [`reserve`] promises
+//! (`places.reserve` → `token/issue`), [`redeem`] is the join (`token/consume`), [`serve`] turns tickets of the wait lines
+//! into tokens (`queue/drain`); [`serving`], [`scan_cursor`] and [`unmet_demand`] are what it remembers of the lines.
+//! [`settle`] asks until everything is known, and [`held`] is what becomes of a token that is held.
 
-mod agent;
-mod drain;
+mod held;
+mod inventory;
 mod redeem;
+mod reserve;
+mod scan_cursor;
+mod serve;
+mod serving;
 mod settle;
+mod state;
+mod unmet_demand;
 
-pub(super) use agent::Backend;
-pub use agent::{BackendAgent, BackendEvent, Inventory, Offer};
+pub(super) use inventory::WithRegions;
+pub use inventory::{BackendEvent, Inventory, Offer};
 pub use redeem::{RedeemRefusal, Redeemed};
-pub(super) use settle::Unknown;
+pub(super) use state::Backend;

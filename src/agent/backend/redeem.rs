@@ -6,8 +6,8 @@ use crate::ids::{NodeEpoch, Player, TokenId};
 use crate::store::boot_ms;
 use crate::token::{ConsumeOutcome, LedgerState, Past, PastEnd, Redeem, TokenRow};
 
-use super::agent::{Backend, BackendAgent, Inventory};
-use super::settle;
+use super::inventory::Inventory;
+use super::state::{Backend, Unknown};
 
 /// Why a join is refused although a reservation is in sight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -57,20 +57,9 @@ pub enum Redeemed<P> {
     Refused(RedeemRefusal),
 }
 
-impl<I: Inventory> BackendAgent<I> {
-    /// A player joins. Held in the ledger: the token is consumed, without a read, and the place handed over. Runs
-    /// `token/consume`.
-    ///
-    /// Errors: [`Error::LeaseLost`], and those of the store; after [`Error::Unreachable`] the outcome is not known, and
-    /// asking again gives it. Cancel safe: a future that is dropped leaves the token to the settling loop, and the next
-    /// redeem of the player gets it.
-    pub async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {
-        self.backend().redeem(player).await
-    }
-}
-
 impl<I: Inventory> Backend<I> {
-    async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {
+    /// See [`BackendAgent::redeem`](crate::agent::BackendAgent::redeem).
+    pub async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {
         let mut last = None;
         loop {
             let now = self.core.store.clock().now_ms();
@@ -78,7 +67,7 @@ impl<I: Inventory> Backend<I> {
             match begun {
                 Redeem::Consume { id, epoch, op } => {
                     let server = NodeEpoch { id: self.core.identity.id.clone(), epoch };
-                    let guard = settle::Unknown::new(self, &id);
+                    let guard = Unknown::new(self, &id);
                     let outcome = self.book_for_joins().consume(&id, player, &server, &op).await;
                     match outcome {
                         Ok(ConsumeOutcome::Consumed) => {
@@ -128,21 +117,6 @@ impl<I: Inventory> Backend<I> {
                     };
                 }
             }
-        }
-    }
-
-    /// Gives the place of a token back that is certain not to have been consumed.
-    pub(super) fn not_consumed(&self, id: &TokenId, player: &Player, outcome: &ConsumeOutcome) {
-        let reason = match outcome {
-            ConsumeOutcome::Expired => "expired",
-            ConsumeOutcome::Ended(_) => "ended",
-            ConsumeOutcome::NotYours => "old_epoch",
-            ConsumeOutcome::Replay => "replay",
-            _ => "gone",
-        };
-        let place = self.ledger().not_consumed(id);
-        if let Some(place) = place {
-            self.give_back(id, player, place, reason);
         }
     }
 

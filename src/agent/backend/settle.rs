@@ -1,21 +1,19 @@
-//! A backend's loop that finds out what it does not know, and brings places home.
+//! What a backend does not know is asked until it does, and places come home.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use crate::agent::background::jitter;
-use crate::agent::core::TokenHint;
+use crate::agent::core::jitter;
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
 use crate::node::LeaseEvent;
-use crate::store::{Key, boot_ms};
-use crate::token::{Book, ConsumeOutcome, TokenEvent, Unsettled};
+use crate::store::boot_ms;
+use crate::token::{ConsumeOutcome, TokenEvent, Unsettled};
 
-use super::agent::{Backend, BootList, Inventory};
+use super::inventory::Inventory;
+use super::state::{Backend, BootList, Unknown};
 
 /// Longest wait between two rounds of a backend that has left.
 const WIND_DOWN_MAX: Duration = Duration::from_secs(1);
@@ -24,65 +22,12 @@ const SETTLED_EVERY: Duration = Duration::from_millis(10);
 /// What this machine's idea of the store's time may be off by.
 const SKEW_MS: u64 = 5_000;
 
-/// While a task asks the store about an entry of the ledger. Dropped before the answer is definite, the entry is left
-/// to the settling loop.
-pub(in crate::agent) struct Unknown<'a, I: Inventory> {
-    backend: &'a Backend<I>,
-    id: Option<TokenId>,
-}
-
-impl<'a, I: Inventory> Unknown<'a, I> {
-    pub fn new(backend: &'a Backend<I>, id: &TokenId) -> Self {
-        Self { backend, id: Some(id.clone()) }
-    }
-
-    /// The answer was definite and is in the ledger.
-    pub fn settled(mut self) {
-        self.id = None;
-    }
-}
-
-impl<I: Inventory> Drop for Unknown<'_, I> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.backend.ledger().unknown(&id);
-        }
-    }
-}
-
-pub(super) fn spawn<I: Inventory>(backend: &Arc<Backend<I>>) {
-    backend.core.tasks.spawn(settle(Arc::clone(backend)));
-}
-
-async fn settle<I: Inventory>(backend: Arc<Backend<I>>) {
-    let core = &backend.core;
-    let every = Duration::from_millis(core.config().tokens.reap_interval_ms);
-    let mut hints = core.token_events.subscribe();
-    let mut lease = core.lease.events();
-    let mut next = Instant::now() + jitter(every);
-    loop {
-        tokio::select! {
-            () = core.stop.cancelled() => return,
-            hint = hints.recv() => match hint {
-                Ok(TokenHint::Event(event)) => backend.look_at(event).await,
-                Ok(TokenHint::Gap) | Err(RecvError::Lagged(_)) => backend.look_at_all().await,
-                Err(RecvError::Closed) => return,
-            },
-            event = lease.recv() => backend.lease_changed(event.ok()).await,
-            () = sleep_until(next) => {
-                next = Instant::now() + jitter(every);
-                backend.sweep().await;
-            }
-        }
-    }
-}
-
 impl<I: Inventory> Backend<I> {
     /// Places whose time is over come home; what is not known is asked.
-    async fn sweep(&self) {
+    pub async fn sweep(&self) {
         let now = self.core.store.clock().now_ms();
         let expired = self.ledger().expire(now);
-        self.come_home(expired, "expired");
+        self.return_places(expired, "expired");
         self.settle_all().await;
         self.ledger().forget(now);
         let listed = {
@@ -101,16 +46,6 @@ impl<I: Inventory> Backend<I> {
         let unsettled = self.ledger().take_unsettled();
         for entry in unsettled {
             self.settle_one(entry).await;
-        }
-    }
-
-    /// The book for a join. Where the config in force has lines, the place of the token stays held until a heartbeat counts
-    /// the arrival; without lines nobody reads what is held, and each join would pay for it.
-    pub(super) fn book_for_joins(&self) -> Book {
-        let book = self.core.book.clone();
-        match self.core.config().lines.values().map(|line| line.arrive_ms).max() {
-            Some(arrive_ms) => book.counting(self.core.arrivals.clone(), arrive_ms),
-            None => book,
         }
     }
 
@@ -144,7 +79,7 @@ impl<I: Inventory> Backend<I> {
             let now = self.core.store.clock().now_ms();
             let mut home = self.ledger().expire(now);
             home.extend(self.ledger().abandon(now.saturating_sub(SKEW_MS)));
-            self.come_home(home, "expired");
+            self.return_places(home, "expired");
             if self.ledger().places() == 0 {
                 return;
             }
@@ -157,30 +92,10 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    fn come_home(&self, places: Vec<(TokenId, I::Place)>, reason: &str) {
-        for (id, place) in places {
-            let player = self.ledger().player(&id).cloned();
-            match player {
-                Some(player) => self.give_back(&id, &player, place, reason),
-                None => self.inventory.give_back(place),
-            }
-        }
-    }
-
     /// Tokens of other epochs than the present one cannot be consumed any more.
     fn end_old_epochs(&self, current: Epoch) {
         let places = self.ledger().rejoined(current);
-        self.come_home(places, "old_epoch");
-    }
-
-    /// Holds a token again that nobody had claimed, or that could not be consumed without the lease. An event about its end
-    /// that came meanwhile is followed now.
-    pub(super) async fn hold_again(&self, id: TokenId, player: &Player, guard: Unknown<'_, I>) {
-        let hinted = self.ledger().hold_again(&id);
-        guard.settled();
-        if hinted {
-            self.look(id, player.clone()).await;
-        }
+        self.return_places(places, "old_epoch");
     }
 
     async fn settle_one(&self, entry: Unsettled) {
@@ -221,22 +136,16 @@ impl<I: Inventory> Backend<I> {
     }
 
     /// A token channel's hint: the row decides.
-    async fn look_at(&self, event: TokenEvent) {
+    pub async fn on_token_event(&self, event: TokenEvent) {
         let TokenEvent::Ended { player, id, server } = event else { return };
         if server != self.core.identity.id || !self.ledger().hint(&id) {
             return;
         }
-        self.look(id, player).await;
+        self.check_row(id, player).await;
     }
 
-    /// Looks at the row of a held token.
-    pub(in crate::agent) async fn look(&self, id: TokenId, player: Player) {
-        if let Err(error) = self.check_rows(&[(id, player)]).await {
-            tracing::debug!(%error, "could not look at a token; its expiry brings the place home");
-        }
-    }
-
-    async fn look_at_all(&self) {
+    /// Reads the rows of all tokens that are held.
+    pub async fn check_all_rows(&self) {
         let held: Vec<(TokenId, Player)> =
             self.ledger().held().map(|(id, player)| (id.clone(), player.clone())).collect();
         if let Err(error) = self.check_rows(&held).await {
@@ -244,31 +153,15 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    /// A held token whose row is another one's, or says that it has ended, can never be consumed by this process again:
-    /// the ledger refuses it from here on, so an unsigned state may decide.
-    async fn check_rows(&self, held: &[(TokenId, Player)]) -> Result<()> {
-        let keys: Vec<Key<'_>> = held.iter().map(|(_, player)| self.core.store.keys().token(player)).collect();
-        let rows = self.core.store.fields(&keys, &["id", "state"]).await?;
-        for ((id, player), row) in held.iter().zip(rows) {
-            let open = row.get("id") == Some(id.as_str()) && matches!(row.text("state"), "PENDING" | "CLAIMED");
-            if !open {
-                let place = self.ledger().ended(id);
-                if let Some(place) = place {
-                    self.give_back(id, player, place, "ended");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn lease_changed(&self, event: Option<LeaseEvent>) {
+    /// The lease was lost, found again, or made anew.
+    pub async fn on_lease_event(&self, event: Option<LeaseEvent>) {
         match event {
             Some(LeaseEvent::Joined { epoch }) => self.list_old(epoch).await,
             Some(LeaseEvent::Rejoined { new, .. }) => {
                 self.end_old_epochs(new);
                 self.list_old(new).await;
             }
-            Some(LeaseEvent::Resumed { .. }) => self.look_at_all().await,
+            Some(LeaseEvent::Resumed { .. }) => self.check_all_rows().await,
             // Missed events: compare with the present epoch.
             None => self.end_old_epochs(self.core.lease.epoch()),
             Some(_) => {}

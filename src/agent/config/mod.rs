@@ -43,6 +43,7 @@ mod limits;
 mod lines;
 mod load;
 mod model;
+mod options;
 mod peers;
 mod problem;
 mod push;

@@ -10,8 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::background::jitter;
-use crate::agent::core::LineHint;
+use crate::agent::core::{LineHint, jitter};
 use crate::error::Result;
 use crate::ids::LineName;
 use crate::queue::{Admitter, GateOptions, LineEvent, ROUND_MAX, Round, Stop};
@@ -29,7 +28,7 @@ const IDLE_ROUNDS: u32 = 3;
 const IDLE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Keeps a loop for each line of the config.
-pub(super) async fn supervise(desk: Arc<Desk>) {
+pub(in crate::agent) async fn supervise(desk: Arc<Desk>) {
     let mut loops: HashMap<LineName, JoinHandle<()>> = HashMap::new();
     let mut pushes = desk.core.live.version();
     loop {

@@ -60,7 +60,7 @@ impl Drop for Leaving<'_> {
 }
 
 impl Desk {
-    pub(super) async fn enter(&self, entry: Entry) -> Result<Entering> {
+    pub(in crate::agent) async fn enter(&self, entry: Entry) -> Result<Entering> {
         let room = self.room(&entry.line)?;
         let lanes = room.config.lanes.len();
         if usize::from(entry.lane) >= lanes {
@@ -122,7 +122,7 @@ impl Desk {
         visit
     }
 
-    pub(super) async fn left(&self, line: &LineName, player: &Player, departure: Departure) -> Result<Left> {
+    pub(in crate::agent) async fn left(&self, line: &LineName, player: &Player, departure: Departure) -> Result<Left> {
         let key = (line.clone(), player.clone());
         let _turn = self.turns.take(&key).await;
         let Some(record) = self.visits().take(&key) else { return Ok(Left::None) };
@@ -145,7 +145,7 @@ impl Desk {
         said
     }
 
-    pub(super) async fn arrived(&self, line: &LineName, player: &Player) -> Result<bool> {
+    pub(in crate::agent) async fn arrived(&self, line: &LineName, player: &Player) -> Result<bool> {
         let key = (line.clone(), player.clone());
         let _turn = self.turns.take(&key).await;
         let Some((admission, ..)) = self.visits().admission(&key) else { return Ok(false) };
@@ -154,7 +154,7 @@ impl Desk {
         Ok(stands)
     }
 
-    pub(super) async fn failed(&self, line: &LineName, player: &Player, gone: bool) -> Result<Failure> {
+    pub(in crate::agent) async fn failed(&self, line: &LineName, player: &Player, gone: bool) -> Result<Failure> {
         let key = (line.clone(), player.clone());
         let _turn = self.turns.take(&key).await;
         let Some((admission, attributes, failing)) = self.visits().admission(&key) else { return Ok(Failure::Late) };

@@ -15,7 +15,6 @@ use super::goodbye::Goodbyes;
 use super::room::Room;
 use super::turns::Turns;
 use super::visits::Visits;
-use super::{admit, goodbye, look};
 
 /// The visits of this node's players, and its part in the admission.
 pub(crate) struct Desk {
@@ -28,20 +27,15 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Starts its loops; they end with the agent.
-    pub fn start(core: &Arc<Core>) -> Arc<Self> {
-        let desk = Arc::new(Self {
+    pub fn new(core: &Arc<Core>) -> Self {
+        Self {
             core: Arc::clone(core),
             visits: Mutex::default(),
             rooms: Mutex::default(),
             turns: Turns::default(),
             goodbyes: Goodbyes::default(),
             admits: watch::channel(true).0,
-        });
-        core.tasks.spawn(look::run(Arc::clone(&desk), core.line_events.subscribe()));
-        core.tasks.spawn(admit::supervise(Arc::clone(&desk)));
-        core.tasks.spawn(goodbye::run(Arc::clone(&desk)));
-        desk
+        }
     }
 
     pub(super) fn visits(&self) -> MutexGuard<'_, Visits> {
@@ -71,7 +65,7 @@ impl Desk {
         })
     }
 
-    pub(super) fn set_admits(&self, on: bool) {
+    pub(in crate::agent) fn set_admits(&self, on: bool) {
         self.admits.send_replace(on);
     }
 

@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::agent::background::jitter;
+use crate::agent::core::jitter;
 use crate::error::Result;
 use crate::ids::{Epoch, NodeEpoch, SessionId};
 use crate::queue::{Admission, Attributes, Failed, Left};
@@ -93,7 +93,7 @@ impl Desk {
 }
 
 /// Says what was left behind.
-pub(super) async fn run(desk: Arc<Desk>) {
+pub(in crate::agent) async fn run(desk: Arc<Desk>) {
     loop {
         tokio::select! {
             () = desk.core.stop.cancelled() => return,

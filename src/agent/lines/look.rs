@@ -12,8 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::background::jitter;
-use crate::agent::core::LineHint;
+use crate::agent::core::{LineHint, jitter};
 use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{LineName, NodeEpoch, Player, SessionId};
 use crate::queue::{Admission, Entered, LineEvent, POSITIONS_MAX, PassRow, Standing, Ticket, TicketText};
@@ -47,7 +46,7 @@ struct Schedule {
 }
 
 /// Takes hints and looks at the lines until the agent stops.
-pub(super) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint>) {
+pub(in crate::agent) async fn run(desk: Arc<Desk>, mut hints: broadcast::Receiver<LineHint>) {
     let mut epochs = desk.core.status.subscribe();
     let mut lines: BTreeMap<LineName, Schedule> = BTreeMap::new();
     loop {

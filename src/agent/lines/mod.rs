@@ -12,12 +12,10 @@
 //! - `desk`, `visits`, `waiter`: what a proxy knows of its players; `calls`: what the application asks of it.
 //! - `look`: events and looks. Nothing depends on an event: who waits, who was admitted and who is out shows in the store,
 //!   and each proxy looks there for its own players.
-//! - `admit`: the admitters, one a line; `admitting`: what heartbeats say of them. `upkeep`: the sweep. `goodbye`: players who left without anybody waiting for it.
+//! - `admit`: the admitters, one a line; `upkeep`: the sweep. `goodbye`: players who left without anybody waiting for it.
 //! - `pass`: what a backend or link does with a pass.
 
 mod admit;
-mod admitting;
-mod api;
 mod calls;
 mod desk;
 mod entry;
@@ -31,9 +29,11 @@ mod visit;
 mod visits;
 mod waiter;
 
-pub(super) use admitting::Admitting;
+pub(super) use admit::supervise;
 pub(super) use desk::Desk;
 pub use entry::{Admitted, Departure, Entering, Entry, Failure};
-pub(super) use pass::Redemptions;
+pub(super) use goodbye::run as say_goodbyes;
+pub(super) use look::run as watch;
+pub(super) use pass::redeem;
 pub(super) use upkeep::sweeper;
 pub use visit::{OutReason, Update, Visit};

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::agent::background::jitter;
 use crate::agent::config::Config;
-use crate::agent::core::Core;
+use crate::agent::core::{Core, jitter};
 use crate::agent::wait;
 use crate::error::Result;
 use crate::ids::LineName;

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::core::Agent;
+use crate::agent::core::Core;
+use crate::agent::model::{Reason, Request};
 use crate::error::Result;
 use crate::ids::{LimitName, OperationId, Player};
 use crate::limit::{Limit, Limits, Verdict};
-
-use super::agent::{Proxy, reason_of};
-use super::request::{Reason, Request};
 
 /// How long a refund is tried while the store does not answer; a charge is not known for much longer.
 const REFUND_MAX: Duration = Duration::from_secs(60);
@@ -20,7 +18,7 @@ const REFUND_MAX: Duration = Duration::from_secs(60);
 /// requests run than the limit lets through, and stands once the request ends in a transfer. Dropped before that, it is
 /// taken back in the background.
 pub(in crate::agent) struct Charge {
-    proxy: Arc<Proxy>,
+    core: Arc<Core>,
     bill: Option<Bill>,
     /// After a denial: when to come again.
     pub retry_after_ms: Option<u64>,
@@ -41,13 +39,13 @@ impl Bill {
 }
 
 impl Charge {
-    pub fn new(proxy: &Arc<Proxy>) -> Self {
-        Self { proxy: Arc::clone(proxy), bill: None, retry_after_ms: None }
+    pub fn new(core: &Arc<Core>) -> Self {
+        Self { core: Arc::clone(core), bill: None, retry_after_ms: None }
     }
 
     /// Charges the request against the limit of its source. Without one nothing is sent to the store.
     pub async fn take(&mut self, request: &Request) -> std::result::Result<(), (Reason, String)> {
-        let core = &self.proxy.core;
+        let core = &self.core;
         let config = core.config();
         let Some((name, limit)) = config.limits.get_key_value(request.source.as_str()) else { return Ok(()) };
         let bill = Bill { name: name.clone(), limit: *limit, player: request.player.clone(), op: OperationId::fresh() };
@@ -64,7 +62,7 @@ impl Charge {
                     format!("the limit {} lets the player through in {retry_after_ms} ms", bill.name),
                 ))
             }
-            Err(error) => Err((reason_of(&error), error.to_string())),
+            Err(error) => Err((Reason::of(&error), error.to_string())),
         }
     }
 
@@ -77,7 +75,7 @@ impl Charge {
     /// background.
     pub async fn refund(&mut self) {
         let Some(bill) = &self.bill else { return };
-        match bill.refund(&Limits::new(self.proxy.core.store.clone())).await {
+        match bill.refund(&Limits::new(self.core.store.clone())).await {
             Ok(_) => self.bill = None,
             Err(error) => tracing::debug!(player = %bill.player, %error, "refunding goes on in the background"),
         }
@@ -87,7 +85,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let Some(bill) = self.bill.take() else { return };
-        let core = Arc::clone(&self.proxy.core);
+        let core = Arc::clone(&self.core);
         let runtime = core.runtime.clone();
         let tasks = core.tasks.clone();
         let refunding = async move {
@@ -98,28 +96,5 @@ impl Drop for Charge {
         };
         // A future can be dropped outside of every runtime.
         tasks.spawn_on(refunding, &runtime);
-    }
-}
-
-/// Limits of the application's own.
-impl Agent {
-    /// Charges an operation of a player against the limit `name` of the config; `None` where the config has no such limit,
-    /// and then nothing is sent. See [`Limits::take`] for repeats, errors and cancelling. All nodes with one config agree.
-    pub async fn take_limit(&self, name: &LimitName, player: &Player, op: &OperationId) -> Result<Option<Verdict>> {
-        let core = self.core();
-        match core.config().limits.get(name).copied() {
-            Some(limit) => Limits::new(core.store.clone()).take(name, &limit, player, op).await.map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Takes such a charge back: what was charged for did not happen. False where there is no such charge, or no such limit.
-    /// See [`Limits::refund`].
-    pub async fn refund_limit(&self, name: &LimitName, player: &Player, op: &OperationId) -> Result<bool> {
-        let core = self.core();
-        match core.config().limits.get(name).copied() {
-            Some(limit) => Limits::new(core.store.clone()).refund(name, &limit, player, op).await,
-            None => Ok(false),
-        }
     }
 }

@@ -6,22 +6,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::background::refresh_control;
 use crate::agent::config::Config;
 use crate::agent::core::Core;
-use crate::agent::wait::{Waiting, line_for, queue};
-use crate::agent::wire::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
+use crate::agent::model::{
+    Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Transfer,
+};
+use crate::agent::wait::{Slot, line_for, queue};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
 use crate::select::{Ask, Exclusion, Pick, Ranking};
 use crate::token::{ClaimOutcome, Token};
 
-use super::agent::{Claiming, Proxy, reason_of};
 use super::charge::Charge;
-use super::request::{Balanced, Outcome, Reason, Refusal, Request, Transfer};
+use super::claiming::Claiming;
+use super::state::Proxy;
 use super::take::take;
-use super::trigger::{Verdict, verdict};
+use super::verdict::{Verdict, verdict};
 
 /// How one attempt ended.
 enum Step {
@@ -37,8 +38,18 @@ enum Step {
     Stop(Reason, String),
 }
 
+/// How a request goes on that was not refused.
+pub(in crate::agent) enum Answer {
+    /// The player has a place and this proxy moves them.
+    Transfer(Box<Transfer>),
+    /// The player has no place, and a backend to connect to.
+    Balanced(Balanced),
+    /// No place now: the player waits for one.
+    Waiting(Arc<Slot>),
+}
+
 /// One request on its way. Dropped before its end, it cancels in the background.
-pub(super) struct Dispatch {
+pub(in crate::agent) struct Dispatch {
     proxy: Arc<Proxy>,
     request: Request,
     /// As it was in force when the request began.
@@ -54,18 +65,16 @@ pub(super) struct Dispatch {
 }
 
 impl Dispatch {
-    pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Outcome {
+    pub async fn run(proxy: &Arc<Proxy>, request: Request) -> Result<Answer, Refusal> {
         let core = &proxy.core;
         let config = core.config();
         match verdict(&request, &config.triggers, &config.routing, proxy.is_lobby) {
             Verdict::Place => {}
-            Verdict::Balance => return balance(proxy, request).map_or_else(Outcome::Refused, Outcome::Balanced),
+            Verdict::Balance => return balance(proxy, request).map(Answer::Balanced),
             Verdict::Refuse(Reason::SourceOff) => {
-                return Outcome::Refused(
-                    proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"),
-                );
+                return Err(proxy.refusal(Reason::SourceOff, "its source is off in the config (triggers)"));
             }
-            Verdict::Refuse(reason) => return Outcome::Refused(proxy.refusal(reason, "the application says so")),
+            Verdict::Refuse(reason) => return Err(proxy.refusal(reason, "the application says so")),
         }
         let cancelled = core.stop.child_token();
         proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
@@ -76,7 +85,7 @@ impl Dispatch {
             config,
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
-            charge: Charge::new(proxy),
+            charge: Charge::new(core),
             claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
@@ -89,7 +98,7 @@ impl Dispatch {
                     dispatch.exposed = false;
                     dispatch.claiming.settled();
                     dispatch.charge.served();
-                    return Outcome::Transfer(transfer);
+                    return Ok(Answer::Transfer(transfer));
                 }
                 Err(end) => end,
             },
@@ -101,7 +110,7 @@ impl Dispatch {
         let (reason, detail) = match line {
             Err(error) => (reason, format!("{detail}; it cannot wait for that: {error}")),
             Ok(Some(line)) => match dispatch.wait(line).await {
-                Ok(waiting) => return Outcome::Waiting(waiting),
+                Ok(slot) => return Ok(Answer::Waiting(slot)),
                 Err(end) => end,
             },
             Ok(None) => (reason, detail),
@@ -109,16 +118,16 @@ impl Dispatch {
         if reason != Reason::StoreDown {
             dispatch.charge.refund().await;
         }
-        Outcome::Refused(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
+        Err(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
     }
 
     /// Into the line. A player who goes away meanwhile leaves it again in the background.
-    async fn wait(&mut self, line: LineName) -> Result<Waiting, (Reason, String)> {
-        let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy));
+    async fn wait(&mut self, line: LineName) -> Result<Arc<Slot>, (Reason, String)> {
+        let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy.core));
         tokio::select! {
             biased;
             () = self.cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
-            waiting = Box::pin(queue(&self.proxy, line, &self.request, &self.config, charge)) => waiting,
+            slot = Box::pin(queue(&self.proxy, line, &self.request, &self.config, charge)) => slot,
         }
     }
 
@@ -144,9 +153,9 @@ impl Dispatch {
         let (player, op, texts) = (&self.request.player, &self.claim_op, &self.config.texts);
         let claiming = Some(&mut self.claiming);
         match take(&core.book, &core.verifier, &claimant, player, asked, op, texts, claiming).await {
-            Outcome::Transfer(transfer) => Ok(transfer),
-            Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
-            Outcome::Refused(_) | Outcome::Balanced(_) | Outcome::Waiting(_) => Err(end),
+            Ok(transfer) => Ok(transfer),
+            Err(refusal) if refusal.reason == Reason::Lost => Err((Reason::Lost, refusal.detail)),
+            Err(_) => Err(end),
         }
     }
 
@@ -158,7 +167,7 @@ impl Dispatch {
         let mut ranking = proxy.choose(&self.request.ask, most);
         if ranking.picks.is_empty() && is_stopped_unheard(core, &ranking) {
             // Their rows say so before anybody told this proxy.
-            refresh_control(core).await;
+            core.refresh_control().await;
             if core.control.is_killed(&core.identity.id) {
                 return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
             }
@@ -224,7 +233,7 @@ impl Dispatch {
                 Step::Stop(Reason::Lost, format!("another proxy moves them to {}", answer.token.server))
             }
             Ok(other) => Step::Next { cool: false, why: format!("its token could not be claimed: {other:?}") },
-            Err(error) => Step::Stop(reason_of(&error), error.to_string()),
+            Err(error) => Step::Stop(Reason::of(&error), error.to_string()),
         }
     }
 
@@ -254,7 +263,7 @@ impl Dispatch {
             && matches!(NoPlaceCode::read(code), NoPlaceCode::KillSwitch | NoPlaceCode::Draining)
         {
             // The backend heard of the switch, or of its drain, first.
-            refresh_control(core).await;
+            core.refresh_control().await;
         }
         answer.map_err(|error| {
             let Error::Callee { code, message, .. } = &error else {

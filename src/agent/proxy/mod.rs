@@ -1,24 +1,21 @@
-//! A proxy's agent: turns a request into a claimed place, and keeps it until the player is moved.
+//! A proxy: turns a request into a claimed place.
 //!
-//! In order of reading: [`request`] (what is asked, and every end it can have), [`trigger`] (whether anybody is asked at
-//! all), [`charge`] (the limits of a player), [`pick`] and [`share`] (where to), [`dispatch`] (the chain of attempts),
-//! [`take`] (a reservation that exists), [`placement`] (a fresh login), [`agent`] (what they share), and [`router`]: a
-//! proxy that is no member.
+//! In order of reading: [`verdict`] (whether anybody is asked at all), [`charge`] (the limits of a player), [`pick`] (where
+//! to), [`dispatch`] (the chain of attempts), [`take`] (a reservation that exists), [`claiming`] (a claim that nobody has
+//! taken over yet), [`placement`] (a fresh login), and [`state`] (what they share).
 
-mod agent;
 mod charge;
+mod claiming;
 mod dispatch;
 mod pick;
 mod placement;
-mod request;
-mod router;
-mod share;
+mod state;
 mod take;
-mod trigger;
+mod verdict;
 
-pub use agent::{Mover, ProxyAgent};
-pub(super) use agent::{Proxy, reason_of};
 pub(super) use charge::Charge;
-pub use request::{Balanced, Outcome, Reason, Refusal, Request, Source, Transfer};
-pub use router::RouterAgent;
-pub(super) use take::address;
+pub(super) use claiming::Claiming;
+pub(super) use dispatch::{Answer, Dispatch};
+pub(super) use placement::Placement;
+pub(super) use state::Proxy;
+pub(super) use take::{address, take};

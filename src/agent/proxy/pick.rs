@@ -4,7 +4,7 @@ use crate::ids::NodeId;
 use crate::select::{Ask, LOCALITY, Order, Ranking, Scene, Setting, rank};
 use crate::store::boot_ms;
 
-use super::agent::Proxy;
+use super::state::Proxy;
 
 impl Proxy {
     /// The `most` best backends for `ask`, out of one snapshot. The first one counts as picked from here on: of many

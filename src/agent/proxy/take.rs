@@ -2,20 +2,20 @@
 //! who comes back through it.
 
 use crate::agent::config::TextsConfig;
+use crate::agent::model::{Reason, Refusal, Request, Transfer};
 use crate::error::{Error, Result};
 use crate::ids::{NodeEpoch, NodeId, OperationId, Player};
 use crate::node::NodeRecord;
 use crate::store::{Store, Verifier};
 use crate::token::{Book, ClaimOutcome, Token, TokenState};
 
-use super::agent::{Claiming, reason_of};
-use super::request::{Outcome, Reason, Refusal, Request, Transfer};
+use super::claiming::Claiming;
 
 /// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
 /// `token/claim`. A token that another proxy claimed is `Lost`, unless its backend is gone. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
 /// never said that it knows of it. `claiming` keeps the claim in mind until it is definite.
 #[expect(clippy::too_many_arguments, reason = "a router has none of what would hold them together")]
-pub(super) async fn take(
+pub(in crate::agent) async fn take(
     book: &Book,
     verifier: &Verifier,
     claimant: &NodeEpoch,
@@ -24,9 +24,9 @@ pub(super) async fn take(
     op: &OperationId,
     texts: &TextsConfig,
     mut claiming: Option<&mut Claiming>,
-) -> Outcome {
-    let refuse = |reason: Reason, detail: String| Outcome::Refused(Refusal::new(reason, texts, detail));
-    let failed = |error: &Error| refuse(reason_of(error), error.to_string());
+) -> Result<Box<Transfer>, Refusal> {
+    let refuse = |reason: Reason, detail: String| Err(Refusal::new(reason, texts, detail));
+    let failed = |error: &Error| refuse(Reason::of(error), error.to_string());
     let store = book.store();
     let row = match book.find(player).await {
         Ok(row) => row.filter(|row| row.is_live(store.clock().now_ms())),
@@ -66,7 +66,7 @@ pub(super) async fn take(
     match claimed {
         Ok(ClaimOutcome::Claimed(_)) => {
             let request = token.request.clone();
-            Outcome::Transfer(Box::new(Transfer::claimed(store, request, token, addr, op.clone())))
+            Ok(Box::new(Transfer::claimed(store, request, token, addr, op.clone())))
         }
         Ok(ClaimOutcome::Lost) => refuse(Reason::Lost, "another proxy was faster".to_owned()),
         Ok(other) => refuse(Reason::NoToken, format!("the token could not be claimed: {other:?}")),

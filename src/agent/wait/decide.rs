@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::agent::proxy::{Proxy, Reason, Transfer, address, reason_of};
+use crate::agent::model::{Reason, Transfer};
+use crate::agent::proxy::{Proxy, address};
 use crate::error::{Error, Result};
 use crate::ids::Player;
 use crate::queue::{Entered, TicketText};
 use crate::token::{ClaimOutcome, TokenRow, TokenState};
 
-use super::handle::WaitUpdate;
 use super::slot::{Slot, Visit};
+use super::update::WaitUpdate;
 
 /// Why somebody looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Proxy {
             // Asked again with the next tick, for as long as the token lives; by then as another epoch where this one is over.
             Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => return Err(error),
             Err(error) if error.is_retryable() => return Err(error),
-            Err(error) => self.refuse_wait(slot, reason_of(&error), error.to_string()),
+            Err(error) => self.refuse_wait(slot, Reason::of(&error), error.to_string()),
         }
         Ok(())
     }

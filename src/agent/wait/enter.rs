@@ -8,15 +8,16 @@ use tokio::time::Instant;
 
 use crate::agent::config::{Config, OnNoCandidate};
 use crate::agent::core::Core;
-use crate::agent::proxy::{Charge, Proxy, ProxyAgent, Reason, Request, reason_of};
+use crate::agent::model::{Reason, Request};
+use crate::agent::proxy::{Charge, Proxy};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, Player, RequestId};
 use crate::queue::{Attributes, Entered, Left, Line};
 use crate::token::CancelOutcome;
 
-use super::handle::{WaitUpdate, Waiting};
 use super::options;
 use super::slot::{Slot, Visit};
+use super::update::WaitUpdate;
 
 /// An enter that took so long may have been sent more than once.
 const REPEATED_AFTER: Duration = Duration::from_millis(5);
@@ -51,9 +52,9 @@ pub(in crate::agent) async fn queue(
     request: &Request,
     config: &Config,
     charge: Charge,
-) -> std::result::Result<Waiting, (Reason, String)> {
+) -> std::result::Result<Arc<Slot>, (Reason, String)> {
     let core = &proxy.core;
-    let failed = |error: &Error| (reason_of(error), error.to_string());
+    let failed = |error: &Error| (Reason::of(error), error.to_string());
     let visit = Visit::fresh(core.lease.epoch());
     let line = Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options(line, &config.wait))
         .map_err(|error| failed(&error))?;
@@ -99,7 +100,7 @@ pub(in crate::agent) async fn queue(
                 proxy.leave_until_definite(&slot, &slot.visit());
             }
             slot.tell(Some(place.position), proxy.waits.estimate_ms(slot.line.name(), place.position));
-            Ok(Waiting::new(proxy, Arc::clone(&slot)))
+            Ok(Arc::clone(&slot))
         }
         Ok(Entered::Full) => {
             entering.is_definite = true;
@@ -153,7 +154,7 @@ impl Proxy {
     }
 
     /// The handle is gone: the player leaves the line, or gives the place up that nobody heard of.
-    pub(super) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
+    pub(in crate::agent) fn abandon(self: &Arc<Self>, slot: &Arc<Slot>) {
         self.waits.remove(slot);
         let never_entered = slot.refusal().is_some() && !slot.visit().entered;
         // Whoever took it over retires it, once the place is theirs; and one that is kept is put away by whoever asked for it.
@@ -258,21 +259,14 @@ impl Proxy {
         let left = slot.line.leave(&self.holder(), &slot.request.player, &slot.visit().session).await?;
         Ok(matches!(left, Left::Left | Left::Away))
     }
-}
 
-impl ProxyAgent {
-    /// The connection of a player whose request waits dropped. The wait ends as cancelled, and the place is kept for
-    /// `wait.reconnectGraceMs` without holding up those behind: a dispatch of the same kind through any proxy takes it up
-    /// again. So it is while the request is still entering the line. False where the request does not wait here, or had its
-    /// turn a moment before. Runs `queue/leave`; while the store does not answer it is repeated in the background.
-    ///
-    /// Cancel safe: a future that is dropped goes on in the background.
-    pub async fn away(&self, player: &Player, request: &RequestId) -> Result<bool> {
-        let proxy = self.shared();
-        let Some(slot) = proxy.waits.of_request(player, request) else { return Ok(false) };
+    /// The connection of a player whose request waits dropped: the place is kept for the grace. False where the request does
+    /// not wait here.
+    pub(in crate::agent) async fn away(self: &Arc<Self>, player: &Player, request: &RequestId) -> Result<bool> {
+        let Some(slot) = self.waits.of_request(player, request) else { return Ok(false) };
         slot.keep();
-        let refusal = proxy.refusal(Reason::Cancelled, "the connection dropped; the place is kept for a while");
-        proxy.end_wait(&slot, WaitUpdate::Refused(refusal));
-        proxy.put_away(slot).await
+        let refusal = self.refusal(Reason::Cancelled, "the connection dropped; the place is kept for a while");
+        self.end_wait(&slot, WaitUpdate::Refused(refusal));
+        self.put_away(slot).await
     }
 }

@@ -10,10 +10,9 @@
 //!    │── token/claim ──► Transfer
 //! ```
 //!
-//! - [`Waiting`]: what the application holds of a request that waits. [`WaitUpdate`]: what it hears.
+//! - [`Waiting`](super::Waiting): what the application holds of a request that waits. [`WaitUpdate`]: what it hears.
 //! - `slot`: one such request on its proxy. `waits`: all of them. `enter`, `decide`, `watch`: how it gets into the line, what
 //!   becomes of it, and the loop that looks.
-//! - `serve`: the backend's loop. `depth`: how far back it looked. `awaited`: whom a fresh request must not overtake.
 //! - `upkeep`: lines of removed servers.
 //!
 //! Invariants: a place is given for one ticket, and goes home only when it is certain that no token stands for it; whoever
@@ -21,21 +20,18 @@
 //! again; a request ends once. What the store and the proxy do not agree on, a lost event, a ticket put away during a lapse that
 //! nobody noticed, a ticket without a player, is put right within a few seconds.
 
-mod awaited;
 mod decide;
-mod depth;
 mod enter;
-mod handle;
 mod pace;
-mod serve;
 mod slot;
+mod update;
 mod upkeep;
 mod waits;
 mod watch;
 
 pub(super) use enter::{line_for, queue};
-pub use handle::{WaitUpdate, Waiting};
-pub(super) use serve::{Serving, serve};
+pub(super) use slot::{Slot, SlotState};
+pub use update::WaitUpdate;
 pub(super) use upkeep::upkeep;
 pub(super) use waits::Waits;
 pub(super) use watch::watch;

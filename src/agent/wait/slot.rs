@@ -5,19 +5,20 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::proxy::{Charge, Refusal, Request};
+use crate::agent::model::{Refusal, Request};
+use crate::agent::proxy::Charge;
 use crate::error::Result;
 use crate::ids::{Epoch, OperationId, RequestId, SessionId};
 use crate::queue::{Attributes, Line, POSITIONS_MAX, Waiting as Place};
 
-use super::handle::WaitUpdate;
+use super::update::WaitUpdate;
 
 /// An enter may be repeated for so long, in ms: the script refuses what was signed before.
 const JUST_MS: u64 = 6_000;
 
 /// What the line knows of a request. Another one each time it stands there anew.
 #[derive(Debug, Clone)]
-pub(super) struct Visit {
+pub(in crate::agent) struct Visit {
     pub session: SessionId,
     /// The request as the ticket and the token name it. Not the request's own id: that one is marked as cancelled on the way
     /// into the line, so that no backend that was asked before issues late.
@@ -70,7 +71,7 @@ impl Visit {
 
 /// What the application's handle looks at.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SlotState {
+pub(in crate::agent) struct SlotState {
     pub position: Option<u64>,
     pub estimate_ms: Option<u64>,
     pub end: Option<WaitUpdate>,
@@ -100,7 +101,7 @@ pub(in crate::agent) struct Slot {
     kept: AtomicBool,
     /// It was told to leave because the wait took too long.
     outstayed: AtomicBool,
-    pub(super) state: watch::Sender<SlotState>,
+    pub(in crate::agent) state: watch::Sender<SlotState>,
     visit: Mutex<Visit>,
     charge: Mutex<Option<Charge>>,
 }
@@ -127,7 +128,7 @@ impl Slot {
         self.visit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn visit(&self) -> Visit {
+    pub(in crate::agent) fn visit(&self) -> Visit {
         self.lock().clone()
     }
 

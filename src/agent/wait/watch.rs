@@ -8,17 +8,17 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::background::jitter;
-use crate::agent::core::LineHint;
-use crate::agent::proxy::{Proxy, Reason};
+use crate::agent::core::{LineHint, jitter};
+use crate::agent::model::Reason;
+use crate::agent::proxy::Proxy;
 use crate::error::Result;
 use crate::ids::{NodeEpoch, Player};
 use crate::node::LeaseEvent;
 use crate::queue::{Line, LineEvent, POSITIONS_MAX, TicketText};
 
 use super::decide::Cause;
-use super::handle::WaitUpdate;
 use super::slot::Slot;
+use super::update::WaitUpdate;
 use super::upkeep::end_if_removed;
 
 /// Longest time between two looks.
