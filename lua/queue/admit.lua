@@ -109,14 +109,22 @@ local function unclaimed(players, soft_cap, held_key, due_key)
 end
 -- end part
 -- part free
--- The free places of a node; none of one that takes nobody.
+-- The free places of a node, none of one that takes nobody; and whether its build names the claims in `held:`.
 local function free(node_key, held_key, due_key, epoch)
-  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
+  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap',
+    'claims')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0
+    return 0, false
   end
-  return unclaimed(row[6], row[7], held_key, due_key)
+  return unclaimed(row[6], row[7], held_key, due_key), row[8] == '1'
+end
+-- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
 end
 -- end part
 -- part names
@@ -266,10 +274,13 @@ local function read_candidates()
       link = whole(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
       pass = KEYS[9 + 2 * holders + 3 * targets + i] }
     -- A key of another type is no pass, and must not hold up those behind: the admission writes it anew.
-    local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
+    local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void', 'redeemed_at',
+      'held')
     if row[1] == candidate.op and row[2] then
       candidate.word, candidate.serial, candidate.seq, is_repeat = 'ADMITTED', row[2], row[3] or '0', true
     end
+    -- What the pass that goes still holds under its own name.
+    candidate.replaced = row[8] and not row[7] and claim_of(candidate.player, name .. ':' .. (row[2] or ''), row[8])
     candidate.fails = row[6] == '1' and now < (whole(row[5]) or 0) and row[4] or '0'
     found[i] = candidate
   end
@@ -319,6 +330,16 @@ local function pace(recent_text, admitted)
   return table.concat(recent, ' ')
 end
 
+-- How long a place is held under a name of its own, as text. All who may have to find it again have to know such names: the
+-- proxy, and the nodes.
+local function held_for(proxy, server, link)
+  if proxy.claims == nil then
+    proxy.claims = redis.call('HGET', proxy.node, 'claims') == '1'
+  end
+  local known = proxy.claims and (not server or server.claims) and (not link or link.claims)
+  return known and string.format('%.0f', arrive_ms) or nil
+end
+
 local candidates, is_repeat = read_candidates()
 if is_repeat then
   local again = { 'ROUND', 'DONE', '0', '0', '0' }
@@ -342,8 +363,9 @@ for i = 1, targets do
   if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
     return { 'CONTROL' }
   end
-  local places = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
-  room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
+  local places, claims = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
+  room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places,
+    claims = claims }
 end
 local killed = killed_by(ARGV[17], admitter, ARGV[19], admitter, ARGV[19])
 if killed then
@@ -353,7 +375,8 @@ local proxies = {}
 for i = 1, holders do
   local epoch = holder_epoch(ARGV[19 + i])
   redis.call('SCARD', KEYS[9 + 2 * i])
-  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
+  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], node = KEYS[8 + 2 * i],
+    alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
 end
 
 local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full')
@@ -423,6 +446,8 @@ while true do
     candidate.serial = string.format('%.0f', serial)
     local seq, place_lane, _, session = read_ticket(candidate.ticket)
     candidate.seq, candidate.place_lane, candidate.session = seq, place_lane, session
+    candidate.held = held_for(proxy, server, link)
+    candidate.claim = claim_of(candidate.player, name .. ':' .. candidate.serial, candidate.held)
     if server then
       server.places, server.used = server.places - 1, true
     end
@@ -492,12 +517,15 @@ for _, candidate in ipairs(plan) do
       link and link.id or '', 'seq', candidate.seq or '0', 'lane', candidate.place_lane or '0', 'expires_at', ARGV[9],
       'op', candidate.op, 'v', ARGV[12], 'sig', candidate.sig, 'session', candidate.session or '', 'fails',
       candidate.fails)
-    redis.call('PEXPIREAT', candidate.pass, ARGV[9])
-    if server then
-      redis.call('ZADD', server.held, place_goes, player)
+    if candidate.held then
+      redis.call('HSET', candidate.pass, 'held', candidate.held)
     end
-    if link then
-      redis.call('ZADD', link.held, place_goes, player)
+    redis.call('PEXPIREAT', candidate.pass, ARGV[9])
+    for _, target in ipairs({ server or link, server and link }) do
+      if candidate.replaced then
+        redis.call('ZREM', target.held, candidate.replaced)
+      end
+      redis.call('ZADD', target.held, place_goes, candidate.claim)
     end
   end
 end

@@ -118,20 +118,28 @@ local function unclaimed(players, soft_cap, held_key, due_key)
 end
 -- end part
 -- part free
--- The free places of a node; none of one that takes nobody.
+-- The free places of a node, none of one that takes nobody; and whether its build names the claims in `held:`.
 local function free(node_key, held_key, due_key, epoch)
-  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
+  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap',
+    'claims')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0
+    return 0, false
   end
-  return unclaimed(row[6], row[7], held_key, due_key)
+  return unclaimed(row[6], row[7], held_key, due_key), row[8] == '1'
+end
+-- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
 end
 -- end part
 -- part hold
--- Holds a place for the player. Promises of another line may last longer than this one's.
-local function hold(held_key, place_goes)
-  redis.call('ZADD', held_key, place_goes, player)
+-- Holds a place. Promises of another line may last longer than this one's.
+local function hold(held_key, claim, place_goes)
+  redis.call('ZADD', held_key, place_goes, claim)
   if redis.call('PTTL', held_key) < arrive_ms then
     redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
   end
@@ -231,7 +239,7 @@ end
 
 -- A key of another type is no pass.
 local standing = redis.pcall('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
-  'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op')
+  'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op', 'held')
 local unspent = standing[1] and not standing[10] and now < (whole(standing[4]) or 0)
 local live = unspent and not standing[12] and (not standing[11] or standing[13] == session)
 if live and (standing[5] == op or standing[13] == session) then
@@ -292,10 +300,26 @@ if fresh then
 end
 local seq_text, lane_text = string.format('%.0f', seq), string.format('%.0f', lane)
 local offered = server ~= '' or link ~= ''
-if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' and bucket >= 1000000
-  and (server == '' or free(server_node, server_held, server_due, ARGV[19]) >= 1)
-  and (link == '' or free(link_node, link_held, link_due, ARGV[21]) >= 1) then
+-- Whether the offered node has a place, and whether its build names claims. Where none is wanted, yes.
+local function has_place(id, node_key, held_key, due_key, epoch)
+  if id == '' then
+    return true, true
+  end
+  local places, claims = free(node_key, held_key, due_key, epoch)
+  return places >= 1, claims
+end
+local fits, server_claims, link_claims =
+  not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' and bucket >= 1000000, nil, nil
+if fits then
+  fits, server_claims = has_place(server, server_node, server_held, server_due, ARGV[19])
+end
+if fits then
+  fits, link_claims = has_place(link, link_node, link_held, link_due, ARGV[21])
+end
+if fits then
   local serial = string.format('%.0f', math.max(last_serial + 1, now_us))
+  local held_for = server_claims and link_claims and string.format('%.0f', arrive_ms) or nil
+  local claim = claim_of(player, name .. ':' .. serial, held_for)
   local place_goes = string.format('%.0f', now + arrive_ms)
   redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket - 1000000), 'refilled_at',
     string.format('%.0f', refilled_at), 'seq', string.format('%.0f', math.max(last_seq, seq)),
@@ -304,14 +328,20 @@ if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' an
   redis.call('HSET', pass, 'serial', serial, 'server', server, 'link', link, 'seq', seq_text, 'lane', lane_text,
     'expires_at', ARGV[22], 'op', op, 'v', ARGV[8], 'sig', ARGV[24], 'session', session, 'fails',
     unspent and standing[12] == '1' and standing[14] or '0')
-  redis.call('PEXPIREAT', pass, ARGV[22])
-  if server ~= '' then
-    redis.call('ZREMRANGEBYSCORE', server_held, '-inf', now_text)
-    hold(server_held, place_goes)
+  if held_for then
+    redis.call('HSET', pass, 'held', held_for)
   end
-  if link ~= '' then
-    redis.call('ZREMRANGEBYSCORE', link_held, '-inf', now_text)
-    hold(link_held, place_goes)
+  redis.call('PEXPIREAT', pass, ARGV[22])
+  for _, target in ipairs({ { server, server_held }, { link, link_held } }) do
+    local id, held_key = target[1], target[2]
+    if id ~= '' then
+      redis.call('ZREMRANGEBYSCORE', held_key, '-inf', now_text)
+      -- With the pass that goes, what it still holds under its own name.
+      if standing[16] and not standing[10] then
+        redis.call('ZREM', held_key, claim_of(player, name .. ':' .. (standing[1] or ''), standing[16]))
+      end
+      hold(held_key, claim, place_goes)
+    end
   end
   redis.call('PUBLISH', ARGV[26], 'admitted ' .. name .. ' ' .. player)
   return { 'ADMITTED', serial, seq_text }

@@ -104,7 +104,8 @@ impl Line {
         .arg(pass.serial)
         .arg(text(pass.server.as_ref()))
         .arg(text(pass.link.as_ref()))
-        .arg(self.options.arrive_ms);
+        .arg(self.options.arrive_ms)
+        .arg(self.options.name.as_str());
         let answer = self.store.run(&call).await?;
         self.count("arrived", &answer);
         match answer.word() {

@@ -127,6 +127,26 @@ async fn r_40_the_place_of_a_token_outlives_a_line_that_the_player_leaves() {
     assert_eq!(names(&admits(&hall, &p1, &open(), &[&b1]).await), ["bob"]);
 }
 
+// STO-17: a node of an earlier build looks for the player's name alone, and its players would be told that their places are gone.
+#[tokio::test]
+async fn r_40_a_place_on_a_node_of_an_earlier_build_is_held_as_that_build_holds_it() {
+    for (older, taken) in [("b1", "redeem"), ("b1", "leave"), ("p1", "redeem"), ("p1", "leave")] {
+        let store = TestStore::start();
+        let hall = Hall::new(&store).await;
+        let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 1).await);
+        let _: () = hall.raw.clone().hdel(hall.key(&format!("node:{older}")), "claims").await.unwrap();
+        let pass = admitted(&hall, &p1, &open(), &[&b1], "alice").await;
+        assert_eq!(hall.held("b1").await, ["alice"], "{older}");
+        if taken == "redeem" {
+            assert_eq!(redeems(&b1, &open(), &pass).await, Ok(()), "{older}: the only place is hers");
+            assert_eq!(hall.held("b1").await.len(), 1, "{older}: and is one place still");
+        } else {
+            p1.line(&open()).leave(&p1.holder(), &pass.pass.player, &pass.session).await.unwrap();
+            assert!(hall.held("b1").await.is_empty(), "{older}");
+        }
+    }
+}
+
 // R-40, QUE-15: a promise that is over is not made good with the place that another line holds.
 #[tokio::test]
 async fn r_40_a_late_pass_takes_no_place_that_another_line_promised() {
