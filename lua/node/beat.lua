@@ -37,7 +37,7 @@ if not (seq and sent_at and whole(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
 end
 local arrivals = {}
-for claim in string.gmatch(ARGV[23], '[^\n]+') do
+for claim in string.gmatch(ARGV[23], '[^%c]+') do
   arrivals[#arrivals + 1] = claim
 end
 if #arrivals > 256 then

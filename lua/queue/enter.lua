@@ -110,11 +110,39 @@ local function alive(key, epoch)
 end
 -- end part
 -- part places
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
 local function unclaimed(players, soft_cap, held_key, due_key)
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = whole(soft_cap) or 0
-  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
 end
 -- end part
 -- part free
@@ -321,6 +349,7 @@ if fits then
   local held_for = server_claims and link_claims and string.format('%.0f', arrive_ms) or nil
   local claim = claim_of(player, name .. ':' .. serial, held_for)
   local place_goes = string.format('%.0f', now + arrive_ms)
+  drop_stale_claims()
   redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket - 1000000), 'refilled_at',
     string.format('%.0f', refilled_at), 'seq', string.format('%.0f', math.max(last_seq, seq)),
     'serial', serial)
@@ -332,15 +361,14 @@ if fits then
     redis.call('HSET', pass, 'held', held_for)
   end
   redis.call('PEXPIREAT', pass, ARGV[22])
-  for _, target in ipairs({ { server, server_held }, { link, link_held } }) do
-    local id, held_key = target[1], target[2]
-    if id ~= '' then
-      redis.call('ZREMRANGEBYSCORE', held_key, '-inf', now_text)
+  for _, target in ipairs({ { id = server, held = server_held }, { id = link, held = link_held } }) do
+    if target.id ~= '' then
+      redis.call('ZREMRANGEBYSCORE', target.held, '-inf', now_text)
       -- With the pass that goes, what it still holds under its own name.
       if standing[16] and not standing[10] then
-        redis.call('ZREM', held_key, claim_of(player, name .. ':' .. (standing[1] or ''), standing[16]))
+        redis.call('ZREM', target.held, claim_of(player, name .. ':' .. (standing[1] or ''), standing[16]))
       end
-      hold(held_key, claim, place_goes)
+      hold(target.held, claim, place_goes)
     end
   end
   redis.call('PUBLISH', ARGV[26], 'admitted ' .. name .. ' ' .. player)

@@ -70,11 +70,39 @@ local function alive(key, epoch)
 end
 -- end part
 -- part places
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
 local function unclaimed(players, soft_cap, held_key, due_key)
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = whole(soft_cap) or 0
-  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
 end
 -- end part
 -- part claim
@@ -126,10 +154,11 @@ if (standing[3] or '') ~= server or (standing[4] or '') ~= link or (redeemer ~= 
 end
 -- True where the player's place is held still, or another one is free.
 local function room(node_key, held_key, due_key)
-  local goes_at = whole(redis.call('ZSCORE', held_key, promise)) or 0
-  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
-  local places = unclaimed(row[1], row[2], held_key, due_key)
-  return goes_at > now or places >= 1
+  local goes_at = redis.call('ZSCORE', held_key, promise)
+  local row = redis.call('HMGET', node_key, 'beat_at', 'lease_ms', 'players', 'soft_cap')
+  local places = unclaimed(row[3], row[4], held_key, due_key)
+  return goes_at and (whole(goes_at) or 0) > now and not is_stale(promise, goes_at)
+    or lease_left(row[1], row[2]) >= 0 and places >= 1
 end
 local on_server = server == '' or room(server_node, server_held, server_due)
 local on_link = link == '' or room(link_node, link_held, link_due)
@@ -140,6 +169,7 @@ end
 
 local lasts, place_goes = string.format('%.0f', arrive_ms), string.format('%.0f', now + arrive_ms)
 local claim = claim_of(player, promised_by, lasts)
+drop_stale_claims()
 redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op, 'held', lasts)
 -- From now on under its own name, also where it was promised without, or for another time.
 local function take(held_key)

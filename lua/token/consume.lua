@@ -64,6 +64,14 @@ local function alive(key, epoch)
   return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -110,7 +118,7 @@ end
 -- end part
 
 local claim = claim_of(player, id, string.format('%.0f', arrive_ms))
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at')
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'issued_at')
 local state = row[2]
 local here = row[1] == id
 local ending, op, consumed_at
@@ -145,7 +153,7 @@ end
 if row[3] ~= server or row[4] ~= server_epoch then
   return { 'NOT_YOURS' }
 end
-if now >= (tonumber(row[5]) or 0) then
+if not is_lasting(row[6], row[5]) then
   return { 'EXPIRED' }
 end
 if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then

@@ -27,6 +27,7 @@ mod verifier;
 mod walk;
 
 pub use call::{Answer, Invocation};
+pub(crate) use clock::{SKEW_MS, is_over};
 pub use clock::{StoreClock, boot_ms};
 pub use connect::{ServerInfo, Store, StoreOptions};
 pub use feed::{Feed, FeedChannel, FeedItem};
