@@ -5,6 +5,8 @@
 mod initial_routing;
 #[path = "config/lines.rs"]
 mod lines;
+#[path = "config/relations.rs"]
+mod relations;
 #[path = "config/selector.rs"]
 mod selector;
 #[path = "config/tables.rs"]

@@ -10,6 +10,8 @@ mod admission;
 mod entering;
 #[path = "lines/estimates.rs"]
 mod estimates;
+#[path = "lines/gate.rs"]
+mod gate;
 #[path = "lines/leaving.rs"]
 mod leaving;
 #[path = "lines/outages.rs"]

@@ -13,5 +13,7 @@ mod leave;
 mod pass;
 #[path = "queue_line/places.rs"]
 mod places;
+#[path = "queue_line/upkeep.rs"]
+mod upkeep;
 #[path = "queue_line/wait.rs"]
 mod wait;

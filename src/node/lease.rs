@@ -6,7 +6,7 @@ use tokio::sync::broadcast;
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId};
-use crate::store::boot_ms;
+use crate::store::{Store, boot_ms};
 
 /// Events that may wait for a slow listener.
 const EVENTS: usize = 256;
@@ -69,6 +69,8 @@ struct Inner {
     epoch: AtomicU64,
     valid_until_boot_ms: AtomicU64,
     gaps: AtomicU64,
+    /// When it was got again after a time without one; 0 where it never was.
+    back_boot_ms: AtomicU64,
     events: broadcast::Sender<LeaseEvent>,
 }
 
@@ -82,6 +84,7 @@ impl Lease {
             epoch: AtomicU64::new(0),
             valid_until_boot_ms: AtomicU64::new(0),
             gaps: AtomicU64::new(0),
+            back_boot_ms: AtomicU64::new(0),
             events,
         };
         Self { inner: Arc::new(inner) }
@@ -123,6 +126,14 @@ impl Lease {
         self.inner.gaps.load(Ordering::Acquire)
     }
 
+    /// True where this process may say that another one is dead. Whoever was away itself, or hears the store over a new
+    /// connection, which may be another one or an older state of it, cannot know for one lease: those that live have not had
+    /// the time to say so.
+    pub fn may_judge(&self, store: &Store) -> bool {
+        let back_ms = self.inner.back_boot_ms.load(Ordering::Acquire).max(store.replaced_boot_ms());
+        self.is_valid() && (back_ms == 0 || boot_ms().saturating_sub(back_ms) >= self.inner.length_ms)
+    }
+
     /// What happens to the lease from now on. A listener that falls 256 events behind misses the oldest.
     pub fn events(&self) -> broadcast::Receiver<LeaseEvent> {
         self.inner.events.subscribe()
@@ -132,6 +143,9 @@ impl Lease {
     pub(crate) fn extend(&self, epoch: Epoch, sent_boot_ms: u64) {
         if !self.is_valid() || self.epoch() != epoch {
             self.inner.gaps.fetch_add(1, Ordering::AcqRel);
+            if self.epoch() != Epoch::NONE {
+                self.inner.back_boot_ms.store(boot_ms(), Ordering::Release);
+            }
         }
         self.inner.epoch.store(epoch.0, Ordering::Release);
         let usable = self.inner.length_ms.saturating_sub(self.inner.length_ms / 10);

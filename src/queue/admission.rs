@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use crate::ids::{Epoch, NodeId, Role};
 use crate::node::{Liveness, NodeRecord, NodeState, NodeView, Snapshot};
 
+use super::new_players::is_too_fast;
+
 /// Backends, and as many links, that one round considers. A fleet of thousands costs a round no more than these.
 pub const TARGETS_MAX: usize = 8;
 
@@ -46,6 +48,8 @@ pub struct Target {
     pub players: u64,
     /// Players it wants at most; 0 for no such number.
     pub soft_cap: u64,
+    /// Most players that may be sent there now, whatever is free; `None` where it does not report how many are new.
+    pub new_left: Option<u64>,
 }
 
 /// Where an admission goes.
@@ -67,7 +71,8 @@ pub struct Barred {
 }
 
 /// The nodes of `role` that take new players: not suspect or stale, ready, accepting, not killed, draining, overloaded or
-/// full, and not over `new_players_max` a second.
+/// full, and with no more new players a second than `new_players_max` and some slack. What may be sent to one of them is for
+/// the caller to say.
 pub fn targets(
     snapshot: &Snapshot,
     role: &Role,
@@ -86,7 +91,7 @@ pub fn targets(
             && !barred.killed
             && !barred.draining
             && record.load.overloaded != Some(true)
-            && too_fast.is_none_or(|(most, now)| now <= f64::from(most))
+            && too_fast.is_none_or(|(limit, reported)| !is_too_fast(reported, limit))
             && (record.soft_cap == 0 || record.players < record.soft_cap)
     };
     let target = |view: &NodeView| Target {
@@ -96,6 +101,7 @@ pub fn targets(
         seq: view.record.seq,
         players: view.record.players,
         soft_cap: view.record.soft_cap,
+        new_left: view.record.load.new_players_per_second.map(|_| u64::MAX),
     };
     snapshot.nodes.iter().filter(takes).map(target).collect()
 }
@@ -205,15 +211,28 @@ pub fn shortlist(targets: &[Target], places: &Places, most: usize, dice: &mut Di
     list
 }
 
-/// One pick for each of `count` players, each the likelier the more places are free then; fewer where the places run out.
+/// One pick for each of `count` players, each the likelier the more places are free then; fewer where the places run out, or
+/// where no server may be sent more.
 pub fn assign(count: usize, list: &[(Target, u64)], dice: &mut Dice) -> Vec<usize> {
     let mut free: Vec<u64> = list.iter().map(|(_, free)| *free).collect();
+    let mut new_left: Vec<u64> = list.iter().map(|(target, _)| target.new_left.unwrap_or(u64::MAX)).collect();
+    for (free, new_left) in free.iter_mut().zip(&new_left) {
+        if *new_left == 0 {
+            *free = 0;
+        }
+    }
     let unlimited: Vec<bool> = list.iter().map(|(target, _)| target.soft_cap == 0).collect();
     let mut picks = Vec::new();
     while picks.len() < count {
         let Some(at) = dice.weighted(&free) else { break };
-        if let Some(free) = free.get_mut(at).filter(|_| unlimited.get(at) == Some(&false)) {
-            *free -= 1;
+        if let (Some(free), Some(new_left)) = (free.get_mut(at), new_left.get_mut(at)) {
+            *new_left -= 1;
+            if unlimited.get(at) == Some(&false) {
+                *free -= 1;
+            }
+            if *new_left == 0 {
+                *free = 0;
+            }
         }
         picks.push(at);
     }
@@ -226,7 +245,7 @@ mod tests {
 
     fn target(name: &str, players: u64, soft_cap: u64) -> Target {
         let id = NodeId::new(name).expect("valid");
-        Target { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap }
+        Target { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap, new_left: None }
     }
 
     // QUE-5: without the weights a nearly full backend gets as many as an empty one, and people wait for nothing.
@@ -263,6 +282,19 @@ mod tests {
         let ids: std::collections::BTreeSet<_> = list.iter().map(|(target, _)| target.id.clone()).collect();
         assert_eq!(ids.len(), 8);
         assert!(list.iter().all(|(target, free)| target.players == 0 && *free == 10));
+    }
+
+    // maxOnlineNew, also of a server without a soft cap.
+    #[test]
+    fn que_5_nobody_is_sent_where_enough_are_new_already() {
+        let mut targets = [target("b1", 0, 400), target("b2", 0, 0), target("b3", 0, 3)];
+        for (target, new_left) in targets.iter_mut().zip([5, 2, 9]) {
+            target.new_left = Some(new_left);
+        }
+        let list: Vec<(Target, u64)> = targets.iter().zip([400, 1, 3]).map(|(t, free)| (t.clone(), free)).collect();
+        let picks = assign(100, &list, &mut Dice::new(1));
+        let of = |at: usize| picks.iter().filter(|pick| **pick == at).count();
+        assert_eq!([of(0), of(1), of(2)], [5, 2, 3]);
     }
 
     #[test]

@@ -7,10 +7,11 @@ use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, KILL, KillArg, kill_name};
-use crate::store::{Answer, Invocation, Key, Row, Store, Verifier, scripts};
+use crate::store::{Answer, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
 
 use super::admission::Pick;
 use super::estimate::LineState;
+use super::new_players::NewPlayers;
 use super::options::LineOptions;
 use super::outcome::{Admission, Entered, Waiting};
 use super::pass::{LoginPass, PassRow};
@@ -29,13 +30,21 @@ pub struct Line {
     pub(super) control: Control,
     pub(super) options: Arc<LineOptions>,
     pub(super) arrivals: Option<Arrivals>,
+    pub(super) new_players: NewPlayers,
 }
 
 impl Line {
     /// The line of `options`. Errors with [`Error::OutOfBounds`] where they are not usable.
     pub fn new(store: Store, verifier: Verifier, control: Control, options: LineOptions) -> Result<Self> {
         options.check()?;
-        Ok(Self { store, verifier, control, options: Arc::new(options), arrivals: None })
+        Ok(Self {
+            store,
+            verifier,
+            control,
+            options: Arc::new(options),
+            arrivals: None,
+            new_players: NewPlayers::default(),
+        })
     }
 
     /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
@@ -58,6 +67,18 @@ impl Line {
     /// The store behind it.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// A player was sent where the pass says.
+    pub(super) fn sent(&self, pass: &LoginPass) {
+        for id in [&pass.server, &pass.link].into_iter().flatten() {
+            self.new_players.sent(id, 1, self.options.gate.per_backend, boot_ms());
+        }
+    }
+
+    /// How many may be sent to a node now.
+    pub(super) fn new_left(&self, id: &NodeId) -> u64 {
+        self.new_players.left(id, self.options.gate.per_backend, boot_ms())
     }
 
     pub(super) fn kill(&self, id: Option<&NodeId>) -> KillArg {
@@ -172,6 +193,7 @@ impl Line {
                 "ADMITTED" => {
                     metrics::counter!("maitred_admissions_total", "line" => self.options.name.to_string()).increment(1);
                     pass.serial = answer.number(0)?;
+                    self.sent(&pass);
                     return Ok(Entered::Admitted(Admission {
                         pass,
                         seq: answer.number(1)?,

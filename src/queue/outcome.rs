@@ -10,6 +10,9 @@ use crate::ids::{Player, SessionId};
 use super::look::POSITIONS_MAX;
 use super::pass::LoginPass;
 
+/// How soon a silent proxy at the head is looked at again: it may enter its players again at any moment.
+const SILENT_PAUSE: Duration = Duration::from_millis(200);
+
 /// A player is in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Admission {
@@ -86,6 +89,8 @@ pub enum Stop {
     Blocked,
     /// An operator paused the line.
     Paused,
+    /// The head's proxy is silent, and this node has not been back for long enough to say that it is dead.
+    Silent,
 }
 
 /// What one round did.
@@ -110,12 +115,18 @@ pub struct Round {
 }
 
 impl Round {
+    /// Somebody was let in, put away or put out: the next round is of use at once.
+    pub fn progressed(&self) -> bool {
+        !(self.admitted.is_empty() && self.away.is_empty() && self.evicted.is_empty())
+    }
+
     /// How long to wait before the next round is of use, at most `tick`. An event may end the wait before.
     pub fn pause(&self, tick: Duration) -> Duration {
         match self.stop {
             Stop::More | Stop::Changed => Duration::ZERO,
             Stop::Full if self.room => Duration::ZERO,
             Stop::Gate => self.gate_opens_in.unwrap_or(tick).clamp(Duration::from_millis(5), tick),
+            Stop::Silent => SILENT_PAUSE.min(tick),
             Stop::Empty | Stop::Full | Stop::Blocked | Stop::Paused => tick,
         }
     }

@@ -1,24 +1,23 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
-use crate::ids::{NodeEpoch, OperationId, Player, Role, SessionId};
+use crate::ids::{NodeEpoch, OperationId, Role};
 use crate::node::{KILL, NodeRecord, Snapshot, kill_name};
 use crate::store::{Answer, Invocation, scripts};
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
+use super::heads::Head;
 use super::line::{Line, REASKS, asked_too_often, text};
 use super::outcome::{Admission, Round, Stop};
 use super::pass::LoginPass;
-use super::ticket::{Ticket, TicketText};
 
 /// Most players that one round admits.
 pub const ROUND_MAX: usize = 64;
-/// Most proxies whose players one round looks at.
-const HOLDERS_MAX: usize = 16;
-/// Age from which a heartbeat is not believed any more, in ms.
+/// Age from which a heartbeat is not believed any more, in ms, unless the config says otherwise.
 const STALE_AFTER_MS: u64 = 3_000;
 
 /// One node's share in the admission of a line. Any number may run at once, on any nodes: a player is admitted by one,
@@ -28,31 +27,41 @@ pub struct Admitter {
     line: Line,
     choice: Choice,
     places: Arc<Mutex<[Places; 2]>>,
+    stale_after_ms: Arc<AtomicU64>,
+    judges: bool,
     dice: Dice,
-}
-
-/// One head of the line, as it was read.
-struct Head {
-    lane: u64,
-    player: Player,
-    text: String,
-    verdict: &'static str,
-    holder: Option<NodeEpoch>,
-    /// Lane and visit, as they are signed.
-    signed: Option<(u16, SessionId)>,
 }
 
 impl Admitter {
     /// An admitter that picks by `choice`. `seed` makes the picks repeatable.
     pub fn new(line: Line, choice: Choice, seed: u64) -> Self {
-        Self { line, choice, places: Arc::default(), dice: Dice::new(seed) }
+        let stale_after_ms = Arc::new(STALE_AFTER_MS.into());
+        Self { line, choice, places: Arc::default(), stale_after_ms, judges: true, dice: Dice::new(seed) }
     }
 
-    /// Another one for the same line that shares what this one learns of free places: for the offers of those who enter
-    /// while a round is under way.
+    /// Another one for the same line that shares what this one learns of free places, and how long it believes a heartbeat:
+    /// for the offers of those who enter while a round is under way.
     #[must_use]
     pub fn sharing(&self, seed: u64) -> Self {
-        Self { line: self.line.clone(), choice: self.choice, places: Arc::clone(&self.places), dice: Dice::new(seed) }
+        Self {
+            line: self.line.clone(),
+            choice: self.choice,
+            places: Arc::clone(&self.places),
+            stale_after_ms: Arc::clone(&self.stale_after_ms),
+            judges: self.judges,
+            dice: Dice::new(seed),
+        }
+    }
+
+    /// Age from which it sends nobody to a node whose heartbeat is that old, in ms. Default 3,000.
+    pub fn believes_for(&self, stale_after_ms: u64) {
+        self.stale_after_ms.store(stale_after_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it may put players away whose proxy seems to be dead (default true). Whoever was away itself, or hears another
+    /// store, cannot know: to it everybody seems to be silent. Then a round ends at the first such player.
+    pub fn judges(&mut self, on: bool) {
+        self.judges = on;
     }
 
     fn places(&self) -> MutexGuard<'_, [Places; 2]> {
@@ -79,7 +88,11 @@ impl Admitter {
             if !wanted {
                 continue;
             }
-            let all = targets(snapshot, role, STALE_AFTER_MS, Some(most), |record| self.barred(record));
+            let stale_after_ms = self.stale_after_ms.load(Ordering::Relaxed);
+            let mut all = targets(snapshot, role, stale_after_ms, Some(most), |record| self.barred(record));
+            for target in &mut all {
+                target.new_left = target.new_left.map(|_| self.line.new_left(&target.id));
+            }
             let mut known = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(places), Some(list)) = (known.get_mut(at), lists.get_mut(at)) {
                 places.retain(&all);
@@ -107,7 +120,8 @@ impl Admitter {
     /// Errors besides those of the store: [`LeaseLost`](crate::Error::LeaseLost), [`Fenced`](crate::Error::Fenced),
     /// [`KillSwitch`](crate::Error::KillSwitch).
     pub async fn round(&mut self, who: &NodeEpoch, snapshot: &Snapshot) -> Result<Round> {
-        let heads = limit_holders(self.peek().await?);
+        let mut heads = self.line.heads(ROUND_MAX).await?;
+        let is_held_up = !self.judges && self.line.stop_at_the_silent(&mut heads).await?;
         let lists = self.candidates(snapshot);
         let [servers, links] = lists;
         let (backend, link) = self.choice.picks();
@@ -145,7 +159,11 @@ impl Admitter {
             let answer = self.line.store.run(&call).await?;
             self.line.count("admit", &answer);
             if answer.word() == "ROUND" {
-                let round = self.read(&answer, &heads, &passes, [&servers, &links])?;
+                let mut round = self.read(&answer, &heads, &passes, [&servers, &links])?;
+                round.admitted.iter().for_each(|admission| self.line.sent(&admission.pass));
+                if is_held_up && heads.is_empty() {
+                    round.stop = Stop::Silent;
+                }
                 metrics::gauge!("maitred_line_waiting", "line" => self.line.options.name.to_string())
                     .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
                 metrics::counter!("maitred_admissions_total", "line" => self.line.options.name.to_string())
@@ -155,40 +173,6 @@ impl Admitter {
             self.line.refused(&answer, who).await?;
         }
         Err(asked_too_often("admitting"))
-    }
-
-    /// The first of the line in the order of service.
-    async fn peek(&self) -> Result<Vec<Head>> {
-        let line = &self.line;
-        let (keys, name) = (line.store.keys(), &line.options.name);
-        let call = Invocation::new(&scripts::QUEUE_PEEK, &[keys.line(name), keys.tickets(name), keys.gate(name)])
-            .arg(&line.options.lanes_text())
-            .arg(ROUND_MAX);
-        let answer = line.store.run(&call).await?;
-        let mut heads = Vec::new();
-        for head in answer.values().get(2..).unwrap_or_default().chunks_exact(3) {
-            let [lane, player, text] = head else { continue };
-            let Ok(lane) = lane.parse() else { return Err(answer.unexpected()) };
-            // A member that is no player was written by hand; nobody can be sent anywhere under it.
-            let Ok(player) = Player::new(player) else { break };
-            let (verdict, ticket) = match text.as_str() {
-                "" => ("forged", None),
-                text => match Ticket::read(&line.verifier, name, &player, text) {
-                    TicketText::Good(ticket) => ("ok", Some(ticket)),
-                    TicketText::Forged => ("forged", None),
-                    TicketText::Strange => ("strange", None),
-                },
-            };
-            heads.push(Head {
-                lane,
-                holder: Ticket::holder_of(text),
-                signed: ticket.map(|ticket| (ticket.lane, ticket.session)),
-                player,
-                text: text.clone(),
-                verdict,
-            });
-        }
-        Ok(heads)
     }
 
     fn admit_call(
@@ -339,19 +323,4 @@ impl Admitter {
         round.admitted.sort_by_key(|admission| admission.pass.serial);
         Ok(round)
     }
-}
-
-/// The heads up to the one whose proxy would be one too many.
-fn limit_holders(mut heads: Vec<Head>) -> Vec<Head> {
-    let mut seen: Vec<NodeEpoch> = Vec::new();
-    let end = heads.iter().position(|head| {
-        let Some(holder) = &head.holder else { return false };
-        if seen.contains(holder) {
-            return false;
-        }
-        seen.push(holder.clone());
-        seen.len() > HOLDERS_MAX
-    });
-    heads.truncate(end.unwrap_or(heads.len()));
-    heads
 }

@@ -41,6 +41,22 @@ impl SweepReport {
     }
 }
 
+/// Players in the indexes of a line.
+struct Counts {
+    tickets: u64,
+    waiting: u64,
+    away: u64,
+    /// Through some proxy.
+    held: u64,
+}
+
+impl Counts {
+    /// Every ticket stands in one index, and whoever waits is held by one proxy.
+    fn agree(&self) -> bool {
+        self.tickets == self.waiting + self.away && self.held == self.waiting
+    }
+}
+
 fn count(players: usize) -> u64 {
     u64::try_from(players).unwrap_or(u64::MAX)
 }
@@ -53,7 +69,7 @@ pub async fn lines(store: &Store) -> Result<Vec<LineName>> {
 
 impl Line {
     /// One sweep: players of dead proxies drop, places whose grace is over go. Where the counts of the indexes do not
-    /// agree, all of the line is looked at. Runs `queue/sweep`.
+    /// agree, all of the line is looked at: an entry may be missing that would name a proxy or a player. Runs `queue/sweep`.
     pub async fn sweep(&self) -> Result<SweepReport> {
         let mut report = SweepReport::default();
         for holder in self.holders().await? {
@@ -68,10 +84,11 @@ impl Line {
         if !due.is_empty() {
             report.add(self.sweep_players(None, &due, false).await?);
         }
-        let (tickets, waiting, away) = self.counts().await?;
-        if tickets != waiting + away {
+        let counts = self.counts().await?;
+        // A count in the middle of an enter or a leave may not agree; one that is wrong stays so.
+        if !counts.agree() && !self.counts().await?.agree() {
             report.add(self.heal().await?);
-        } else if tickets == 0 {
+        } else if counts.tickets == 0 {
             // The gate of a line that nobody configured goes with its last ticket.
             report.add(self.sweep_players(None, &[""; 0], false).await?);
         }
@@ -91,13 +108,19 @@ impl Line {
             let players = self.held_by(&holder).await?;
             held.insert(holder, players);
         }
-        let (tickets, waiting, away) = self.counts().await?;
-        if tickets == waiting + away {
+        if self.counts().await?.agree() {
             let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?;
             let dropping = dead.iter().filter_map(|holder| held.get(holder)).map(Vec::len).sum();
             return Ok(SweepReport { away: count(dropping), out: count(due.iter().map(Vec::len).sum()), healed: 0 });
         }
         let tickets = self.store.scan_row(keys.tickets(name)).await?;
+        // A holder may be missing from the index of holders.
+        let named: BTreeSet<NodeEpoch> = tickets.fields().filter_map(|(_, text)| Ticket::holder_of(text)).collect();
+        for holder in named {
+            if !held.contains_key(&holder) && !self.is_alive(&holder).await? {
+                dead.push(holder);
+            }
+        }
         let waiting: BTreeSet<String> =
             self.store.scores(keys.line(name)).await?.into_iter().map(|(player, _)| player).collect();
         let away: BTreeMap<String, f64> = self.store.scores(keys.away(name)).await?.into_iter().collect();
@@ -115,15 +138,16 @@ impl Line {
         for player in players {
             let holder = tickets.get(player).and_then(Ticket::holder_of);
             let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
-            let listed_by = holders_of.get(player).into_iter().flatten();
-            let is_astray = listed_by.into_iter().any(|by| Some(*by) != holder.as_ref());
+            let listed_by = holders_of.get(player).map_or(&[][..], Vec::as_slice);
+            let is_astray = listed_by.iter().any(|by| Some(*by) != holder.as_ref());
+            let is_unlisted = waits && holder.as_ref().is_some_and(|holder| !listed_by.contains(&holder));
             if tickets.get(player).is_none() || Player::new(player).is_err() {
                 report.healed += 1;
             } else if !waits && goes_at.is_some_and(|at| is_over(at, now, grace_ms)) {
                 report.out += 1;
             } else if waits && holder.as_ref().is_some_and(|holder| dead.contains(holder)) {
                 report.away += 1;
-            } else if waits == goes_at.is_some() || is_astray {
+            } else if waits == goes_at.is_some() || is_astray || is_unlisted {
                 report.healed += 1;
             }
         }
@@ -174,17 +198,21 @@ impl Line {
         self.store.members(self.store.keys().via(&name)).await
     }
 
-    async fn is_alive(&self, holder: &NodeEpoch) -> Result<bool> {
+    pub(super) async fn is_alive(&self, holder: &NodeEpoch) -> Result<bool> {
         let row = self.store.row(self.store.keys().node(&holder.id)).await?;
         let now = self.store.clock().now_ms();
         let beat_at = row.number("beat_at").unwrap_or(0);
         Ok(row.number("epoch") == Some(holder.epoch.0) && now.abs_diff(beat_at) <= row.number("lease_ms").unwrap_or(0))
     }
 
-    /// Tickets, players in the line, players away.
-    async fn counts(&self) -> Result<(u64, u64, u64)> {
+    /// How many stand in each index.
+    async fn counts(&self) -> Result<Counts> {
         let (keys, name) = (self.store.keys(), &self.options.name);
-        self.store.sizes(keys.tickets(name), keys.line(name), keys.away(name)).await
+        let vias: Vec<String> = self.holders().await?.iter().map(|holder| self.via_name(holder)).collect();
+        let vias: Vec<Key<'_>> = vias.iter().map(|via| keys.via(via)).collect();
+        let indexes = [keys.line(name), keys.away(name)];
+        let (tickets, [waiting, away], held) = self.store.sizes(keys.tickets(name), indexes, &vias).await?;
+        Ok(Counts { tickets, waiting, away, held: held.iter().sum() })
     }
 
     /// Sweeps all tickets, those of one holder together, some thousands at a time: a line may be larger than one wants to

@@ -102,6 +102,14 @@ impl Line {
         Ok(wishes)
     }
 
+    /// True where the proxy that holds the ticket seems to be dead. One read, no script.
+    pub(crate) async fn is_silent(&self, wish: &Wish) -> Result<bool> {
+        match Ticket::holder_of(&wish.text) {
+            Some(holder) => Ok(!self.is_alive(&holder).await?),
+            None => Ok(false),
+        }
+    }
+
     /// Turns the ticket of `wish` into a token `id` of `server`, whose inventory has given a place for it, in one step.
     /// `id` is the operation: while the store does not answer, the same call is repeated with it. Runs `queue/drain`.
     ///

@@ -213,6 +213,12 @@ impl Store {
         self.inner.link.breaks()
     }
 
+    /// Since when the server behind the present shared connection is heard, on [`boot_ms`](super::boot_ms)'s clock; 0 for the
+    /// first.
+    pub(crate) fn replaced_boot_ms(&self) -> u64 {
+        self.inner.link.replaced_ms()
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.inner.client
     }

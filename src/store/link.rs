@@ -3,11 +3,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::RedisResult;
 
+use super::clock::boot_ms;
+
 /// What is known of the shared connection, which mends itself: it is told when it breaks and when it is heard again.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     broken: AtomicBool,
     breaks: AtomicU64,
+    replaced_ms: AtomicU64,
 }
 
 impl Link {
@@ -30,6 +33,7 @@ impl Link {
 
     /// What is heard from now on may come from another server, or from one that has started anew.
     pub(super) fn replaced(&self) {
+        self.replaced_ms.store(boot_ms(), Ordering::Relaxed);
         self.breaks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -38,9 +42,15 @@ impl Link {
         self.breaks.load(Ordering::Relaxed)
     }
 
+    /// Since when the present one is heard, on [`boot_ms`]'s clock; 0 for the first.
+    pub(super) fn replaced_ms(&self) -> u64 {
+        self.replaced_ms.load(Ordering::Relaxed)
+    }
+
     fn heard(&self) {
         // The common case costs a read and no write.
         if self.broken.load(Ordering::Relaxed) && self.broken.swap(false, Ordering::Relaxed) {
+            self.replaced_ms.store(boot_ms(), Ordering::Relaxed);
             metrics::counter!("maitred_store_reconnects_total").increment(1);
             tracing::info!("the store answers again");
         }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, ServerError, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, ServerError, Value};
 use tokio::time::Instant;
 
 use super::clock::SKEW_MS;
@@ -198,16 +198,30 @@ impl Store {
         Ok(members)
     }
 
-    /// How many a hash and two sorted sets hold, in one pipeline.
-    pub async fn sizes(&self, hash: Key<'_>, first: Key<'_>, second: Key<'_>) -> Result<(u64, u64, u64)> {
+    /// How many a hash, two sorted sets and some sets hold, in one pipeline.
+    pub async fn sizes(
+        &self,
+        hash: Key<'_>,
+        sorted: [Key<'_>; 2],
+        sets: &[Key<'_>],
+    ) -> Result<(u64, [u64; 2], Vec<u64>)> {
         let during = "counting";
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("HLEN").arg(hash).cmd("ZCARD").arg(first).cmd("ZCARD").arg(second);
+        pipeline.cmd("HLEN").arg(hash);
+        for key in sorted {
+            pipeline.cmd("ZCARD").arg(key);
+        }
+        for key in sets {
+            pipeline.cmd("SCARD").arg(*key);
+        }
         let mut connection = self.pooled(during).await?;
-        pipeline
-            .query_async(&mut connection)
-            .await
-            .map_err(|error| self.fault_at(during, &error, [hash, first, second]))
+        let keys = [&[hash], &sorted[..], sets].concat();
+        let counted: RedisResult<Vec<u64>> = pipeline.query_async(&mut connection).await;
+        let counted = counted.map_err(|error| self.fault_at(during, &error, keys))?;
+        let mut counted = counted.into_iter();
+        let mut next = || counted.next().unwrap_or(0);
+        let (tickets, in_order) = (next(), [next(), next()]);
+        Ok((tickets, in_order, counted.collect()))
     }
 
     /// How many members a set has, on a pooled connection.

@@ -21,7 +21,7 @@ fn que_1_lines_are_read_with_their_defaults() {
     assert_eq!(options, maitred::queue::LineOptions::new(login()), "the same defaults on both floors");
 
     let text = "lines:\n  login: { pick: link, maxWaiting: 7, lanes: [3, 1], maxOnlineNew: 8, fixedPerSecond: 9, burst: 10, \
-        reconnectGraceMs: 111, arriveMs: 112, passMs: 1113, maxFailures: 4, tickMs: 114 }\n";
+        reconnectGraceMs: 111, arriveMs: 2112, passMs: 2113, maxFailures: 4, tickMs: 114 }\n";
     let line = Config::from_yaml(text).expect(text).lines[&login()].clone();
     assert_eq!(line.choice(), Choice::LinkOnly);
     let options = line.options(&login());
@@ -30,7 +30,10 @@ fn que_1_lines_are_read_with_their_defaults() {
     // QUE-4: a line that leads to links counts links.
     assert_eq!(gate.counted, Role::link());
     assert_eq!((options.max_waiting, options.lanes, options.max_failures), (7, vec![3, 1], 4));
-    assert_eq!((options.reconnect_grace_ms, options.arrive_ms, options.pass_ms, line.tick_ms), (111, 112, 1_113, 114));
+    assert_eq!(
+        (options.reconnect_grace_ms, options.arrive_ms, options.pass_ms, line.tick_ms),
+        (111, 2_112, 2_113, 114)
+    );
     for (pick, choice) in [("backend", Choice::Backend), ("both", Choice::BackendAndLink)] {
         let text = format!("lines: {{ login: {{ pick: {pick}, fixedPerSecond: null, burst: null }} }}");
         let line = Config::from_yaml(&text).expect(&text).lines[&login()].clone();

@@ -18,7 +18,7 @@ fn secret(text: &str) -> Secret {
 
 #[tokio::test]
 async fn que_7_a_pass_lets_in_its_player_once_and_each_refusal_is_its_own() {
-    let world = World::with(LineConfig { pass_ms: 2_000, ..line() });
+    let world = World::with(LineConfig { arrive_ms: 1_500, pass_ms: 2_000, ..line() });
     let server = world.server("b1", 10).await;
     let proxy = world.proxy("p1").await;
     sees_accepting(&proxy, &server, true).await;

@@ -22,7 +22,13 @@ pub fn login() -> LineName {
 }
 
 pub fn line() -> LineConfig {
-    LineConfig { fixed_per_second: Some(1_000), burst: Some(1_000), tick_ms: 150, ..LineConfig::default() }
+    LineConfig {
+        fixed_per_second: Some(1_000),
+        burst: Some(1_000),
+        max_online_new: 100_000,
+        tick_ms: 150,
+        ..LineConfig::default()
+    }
 }
 
 /// A node whose file has the line.

@@ -62,7 +62,7 @@ async fn que_5_with_every_backend_out_nobody_is_admitted_and_the_line_stays() {
     b1.record.load.overloaded = Some(true);
     nobody(&mut admitter, &p1, &b1, "overloaded").await;
     b1.record.load.overloaded = None;
-    b1.record.load.new_players_per_second = Some(101.0);
+    b1.record.load.new_players_per_second = Some(151.0);
     nobody(&mut admitter, &p1, &b1, "over the limit of new players").await;
     b1.record.load.new_players_per_second = None;
     b1.record.players = 5;

@@ -93,9 +93,9 @@ impl<I: Inventory> Backend<I> {
             let first = self.find(&lines, None, PAGE).await?;
             let more_after = first.more_after;
             let none = BTreeSet::new();
-            let issued = self.serve_found(&lines, first, &has, &none, &mut exhausted, awaited).await?;
+            let settled = self.serve_found(&lines, first, &has, &none, &mut exhausted, awaited).await?;
             let Some(end) = more_after.filter(|_| !is_sold_out(&has.regions, &exhausted)) else { return Ok(()) };
-            if issued > 0 {
+            if settled > 0 {
                 continue;
             }
             // None of the first can be served here, and places may be left.
@@ -116,7 +116,7 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    /// Serves those of `found` whom it can, and answers how many. Of what was `passed` or is `exhausted` nobody is served.
+    /// Serves those of `found` whom it can, and answers how many it has served or found to want nothing any more. Of what was `passed` or is `exhausted` nobody is served.
     async fn serve_found(
         self: &Arc<Self>,
         lines: &[Line],
@@ -127,7 +127,9 @@ impl<I: Inventory> Backend<I> {
         awaited: &mut UnmetDemand,
     ) -> Result<usize> {
         let paused = paused(lines, &found.wishes).await?;
-        let (mut issued, mut failed) = (0_usize, None);
+        let (mut issued, mut gone, mut failed) = (0_usize, 0_usize, None);
+        // Whoever was away itself cannot know who is dead: the line waits for its foremost then.
+        let (spares, mut is_held_up) = (!self.core.may_judge(), false);
         for (line, wish) in found.wishes {
             if !has.suits(wish.region.as_ref(), wish.world.as_deref()) {
                 continue;
@@ -135,13 +137,14 @@ impl<I: Inventory> Backend<I> {
             let none_left = [passed, &*exhausted].iter().any(|of| of.contains(&None) || of.contains(&wish.region));
             // Others of the line that was not read to its end may come before this one.
             let is_early = issued > 0 && found.more_after.is_some_and(|end| wish.seq() > Some(end));
-            if failed.is_some() || none_left || is_early || paused.contains(line.name()) {
+            is_held_up = is_held_up || (spares && line.is_silent(&wish).await?);
+            if is_held_up || failed.is_some() || none_left || is_early || paused.contains(line.name()) {
                 awaited.add(wish.region.as_ref());
                 continue;
             }
             match self.serve_one(&line, &wish).await {
                 Ok(Served::Issued) => issued += 1,
-                Ok(Served::NotNeeded) => {}
+                Ok(Served::NotNeeded) => gone += 1,
                 Ok(Served::NoPlace) => {
                     awaited.add(wish.region.as_ref());
                     exhausted.insert(wish.region);
@@ -156,7 +159,7 @@ impl<I: Inventory> Backend<I> {
                 }
             }
         }
-        failed.map_or(Ok(issued), Err)
+        failed.map_or(Ok(issued + gone), Err)
     }
 
     /// The regions and worlds of which it may have places.

@@ -77,9 +77,31 @@ fn labels(path: &str, config: &Config) -> Vec<(String, String)> {
     found
 }
 
-/// NOD-7 and the life of a claim. A relation with a value that is wrong by itself is not looked at.
+/// Two values that may contradict each other.
+struct Relation {
+    path: String,
+    /// The key that this is about, and the other one.
+    keys: [&'static str; 2],
+    holds: bool,
+    what: String,
+}
+
+/// NOD-7, the life of a claim, and the promises of a line. A relation with a value that is wrong by itself is not looked at.
 fn relations(walked: &mut Walked) {
-    let Config { heartbeat, directory, tokens, .. } = &walked.config;
+    for Relation { path, keys, holds, what } in fixed(&walked.config).into_iter().chain(of_lines(&walked.config)) {
+        if holds || keys.iter().any(|key| walked.bad.contains(key)) {
+            continue;
+        }
+        // The key itself may be a default; then the place is that of the key that does not fit it.
+        let place = keys.iter().find_map(|key| walked.places.get(*key)).copied();
+        let [key, _] = keys;
+        let allowed = schema::find(key).map(Key::allowed).unwrap_or_default();
+        walked.problems.push(Problem { path, place, what, allowed });
+    }
+}
+
+fn fixed(config: &Config) -> Vec<Relation> {
+    let Config { heartbeat, directory, tokens, .. } = config;
     let two_beats = heartbeat.interval_ms.saturating_mul(2);
     let (suspect, offline, removed) = (directory.suspect_ms, directory.offline_ms, directory.removed_ms);
     let rules = [
@@ -96,13 +118,44 @@ fn relations(walked: &mut Walked) {
             format!("{} is more than tokens.ttlMs ({})", tokens.claim_reanimate_ms, tokens.ttl_ms)
         }),
     ];
-    for (path, other, holds, what) in rules {
-        if holds || walked.bad.contains(path) || walked.bad.contains(other) {
-            continue;
-        }
-        // The key itself may be a default; then the place is that of the key that does not fit it.
-        let place = walked.places.get(path).or_else(|| walked.places.get(other)).copied();
-        let allowed = schema::find(path).map(Key::allowed).unwrap_or_default();
-        walked.problems.push(Problem { path: path.to_owned(), place, what, allowed });
+    let relation = |(path, other, holds, what): (&'static str, _, _, _)| Relation {
+        path: path.to_owned(),
+        keys: [path, other],
+        holds,
+        what,
+    };
+    rules.into_iter().map(relation).collect()
+}
+
+/// A promise that ends before a heartbeat has counted the player is sold twice: one may just have been sent when the player
+/// comes, and one may be lost. A pass that ends before its promise keeps a place for nobody.
+fn of_lines(config: &Config) -> Vec<Relation> {
+    let two_beats = config.heartbeat.interval_ms.saturating_mul(2);
+    let relations = config.lines.iter().flat_map(|(name, line)| {
+        let (arrive, pass) = (line.arrive_ms, line.pass_ms);
+        [
+            Relation {
+                path: format!("lines.{name}.arriveMs"),
+                keys: ["lines", "heartbeat.intervalMs"],
+                holds: two_beats < arrive,
+                what: format!("{arrive} is not more than two beats (2 × heartbeat.intervalMs = {two_beats})"),
+            },
+            Relation {
+                path: format!("lines.{name}.passMs"),
+                keys: ["lines", "lines"],
+                holds: arrive <= pass,
+                what: format!("{pass} is less than lines.{name}.arriveMs ({arrive})"),
+            },
+        ]
+    });
+    relations.collect()
+}
+
+impl Config {
+    /// Age of a backend's last beat from which it is sent nobody, in ms: `dispatch.staleAfterMs`, but never so little that a
+    /// backend whose beats come in time is passed over between two of them.
+    pub fn stale_after_ms(&self) -> u64 {
+        let interval = self.heartbeat.interval_ms;
+        self.dispatch.stale_after_ms.max(interval.saturating_add(interval / 2))
     }
 }

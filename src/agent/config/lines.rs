@@ -17,7 +17,8 @@ pub(super) const ALLOWED: &str = "a mapping of at most 16 names (1 to 64 charact
     beginning with wait.) to { pick: backend, link or both, maxWaiting: 1 to 10000000, lanes: a list of 1 to 16 weights \
     from 1 to 1000, maxOnlineNew: 1 to 100000, fixedPerSecond: null or 1 to 100000, burst: null or 1 to 100000, \
     reconnectGraceMs: 100 to 3600000, arriveMs: 100 to 3600000, passMs: 1000 to 86400000, maxFailures: 1 to 100, \
-    tickMs: 100 to 60000 }; what is left out has its default";
+    tickMs: 100 to 60000 }, arriveMs more than two beats (2 × heartbeat.intervalMs) and passMs not less than arriveMs; what is \
+    left out has its default";
 
 /// One login line. The same on every node, else its gate depends on who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +31,8 @@ pub struct LineConfig {
     /// The ratio in which the lanes are served, one number a lane: 1 to 16 of 1 to 1,000. Players in a lane that is taken
     /// away are served with the last one that is left.
     pub lanes: Vec<u32>,
-    /// Admissions per second for each live backend (link): 1 to 100,000. A backend that reports more new players than
-    /// this per second is not picked.
+    /// Admissions per second for each live backend (link), and the most new players that one takes in a second, with some
+    /// slack: 1 to 100,000. The agent counts them where the application does not.
     pub max_online_new: u32,
     /// Admissions per second whatever the fleet looks like, instead: 1 to 100,000.
     pub fixed_per_second: Option<u32>,
@@ -39,9 +40,9 @@ pub struct LineConfig {
     pub burst: Option<u32>,
     /// How long a dropped player keeps the place, in ms: 100 to 3,600,000.
     pub reconnect_grace_ms: u64,
-    /// How long a promised place is held for a player who does not come, in ms: 100 to 3,600,000.
+    /// How long a promised place is held for a player who does not come, in ms: 100 to 3,600,000, more than two beats.
     pub arrive_ms: u64,
-    /// How long a login pass is good, in ms: 1,000 to 86,400,000.
+    /// How long a login pass is good, in ms: 1,000 to 86,400,000, not less than `arrive_ms`.
     pub pass_ms: u64,
     /// The transfer that fails for this time puts the player out: 1 to 100.
     pub max_failures: u32,

@@ -141,7 +141,8 @@ pub struct DispatchConfig {
     pub attempt_timeout_ms: u64,
     /// How long a backend that failed is not picked, in ms: 0 (not at all) to 600,000.
     pub cooldown_ms: u64,
-    /// Age of a backend's last beat from which it is not picked, in ms: 100 to 600,000.
+    /// Age of a backend's last beat from which it is not picked, in ms: 100 to 600,000. One and a half beats are waited for
+    /// in any case.
     pub stale_after_ms: u64,
 }
 

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::config::Config;
 use crate::error::Result;
-use crate::ids::{Epoch, NodeEpoch};
+use crate::ids::{Epoch, NodeEpoch, Role};
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
     ADMITS_LABEL, Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership,
@@ -79,7 +79,11 @@ impl Core {
 
     /// What the next heartbeat says; identity, epoch, number and time are filled in by the membership.
     pub fn record(&self) -> NodeRecord {
-        let LoadSample { players, soft_cap, load } = self.sample();
+        let LoadSample { players, soft_cap, mut load } = self.sample();
+        // Where the application does not measure it. Nobody comes to a proxy with a place.
+        if self.identity.role != Role::proxy() && load.new_players_per_second.is_none() {
+            load.new_players_per_second = Some(self.arrivals.per_second());
+        }
         let condition = self.condition();
         let mut labels = self.config().node.labels.clone();
         labels.entry("build".to_owned()).or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
@@ -144,6 +148,11 @@ impl Core {
     /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.
     pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
         Ok(self.store.row(self.store.keys().node(&self.identity.id)).await?.number("epoch") == Some(epoch.0))
+    }
+
+    /// True where this node may say that another one is dead.
+    pub fn may_judge(&self) -> bool {
+        self.lease.may_judge(&self.store)
     }
 
     pub fn set_status(&self, status: AgentStatus) {

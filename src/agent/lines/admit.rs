@@ -24,6 +24,8 @@ const CONFIG_EVERY: Duration = Duration::from_secs(1);
 const PLACES_EVERY: Duration = Duration::from_millis(100);
 /// Rounds in a row that admitted nobody and would still be followed by another at once.
 const IDLE_ROUNDS: u32 = 3;
+/// Most that a round at the gate comes late on purpose: well below what the gate makes up for.
+const LATE_MAX: Duration = Duration::from_millis(10);
 /// Pause after these, doubled with each further one.
 const IDLE_PAUSE: Duration = Duration::from_millis(5);
 
@@ -83,16 +85,16 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
         let (pause, wakes) = match &round {
             Ok(round) => {
                 let pause = pace(round, &admitter.line().options().gate, tick);
-                idle = if pause.is_zero() && round.admitted.is_empty() { idle + 1 } else { 0 };
-                (pause.max(idle_pause(idle).min(tick)), Wakes::of(round.stop))
+                idle = if pause.is_zero() && !round.progressed() { idle + 1 } else { 0 };
+                (spread(round.stop, pause).max(idle_pause(idle).min(tick)), Wakes::of(round.stop))
             }
             Err(error) => {
                 tracing::debug!(line = %name, %error, "admitted nobody; the next tick tries again");
-                (tick, Wakes::Event)
+                (jitter(tick), Wakes::Event)
             }
         };
         if !pause.is_zero() {
-            let until = Instant::now() + jitter(pause);
+            let until = Instant::now() + pause;
             let woken = rest(&desk, admitter, &name, &mut hints, until, wakes);
             tokio::select! {
                 () = desk.core.stop.cancelled() => return,
@@ -106,6 +108,8 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
 
 async fn round(desk: &Desk, admitter: &mut Admitter) -> Result<Round> {
     let me = desk.core.acting()?;
+    admitter.judges(desk.core.may_judge());
+    admitter.believes_for(desk.core.config().stale_after_ms());
     admitter.round(&me, &desk.core.directory.recent_snapshot()).await
 }
 
@@ -125,7 +129,7 @@ impl Wakes {
         match stop {
             Stop::Empty | Stop::Paused => Self::Event,
             Stop::Full => Self::Place,
-            Stop::More | Stop::Changed | Stop::Gate | Stop::Blocked => Self::Tick,
+            Stop::More | Stop::Changed | Stop::Gate | Stop::Blocked | Stop::Silent => Self::Tick,
         }
     }
 }
@@ -170,8 +174,8 @@ fn goes_on(event: &LineEvent, name: &LineName) -> bool {
     }
 }
 
-/// How long to wait after a round. At a shut gate as long as it takes to let a few through at once: a round for each of
-/// five hundred players a second would cost the store more than the admissions do.
+/// How long to wait after a round. At a shut gate until it lets a few through at once: a round for each of five hundred
+/// players a second would cost the store more than the admissions do.
 fn pace(round: &Round, gate: &GateOptions, tick: Duration) -> Duration {
     let pause = round.pause(tick);
     if round.stop != Stop::Gate || round.rate == 0 {
@@ -179,7 +183,14 @@ fn pace(round: &Round, gate: &GateOptions, tick: Duration) -> Duration {
     }
     let burst = gate.burst.map_or(round.rate / 4, u64::from).max(1);
     let few = (burst / 2).clamp(1, u64::try_from(ROUND_MAX / 2).unwrap_or(1));
-    pause.max(Duration::from_millis(few.saturating_mul(1_000) / round.rate)).min(tick)
+    let opens_in = round.gate_opens_in.unwrap_or(pause);
+    pause.max(opens_in + Duration::from_millis((few - 1).saturating_mul(1_000) / round.rate)).min(tick)
+}
+
+/// Keeps many admitters from coming at the same moment. The gate opens at a time that was computed: whoever comes before it
+/// comes for nothing, and a little later nothing is lost.
+fn spread(stop: Stop, pause: Duration) -> Duration {
+    if stop == Stop::Gate { pause + (pause - jitter(pause)).min(LATE_MAX) } else { jitter(pause) }
 }
 
 fn idle_pause(idle: u32) -> Duration {
@@ -226,6 +237,21 @@ mod tests {
         assert_eq!(pace(&round(Stop::Gate, 0, 1), &GateOptions::default(), tick), Duration::from_millis(5));
         assert_eq!(pace(&round(Stop::More, 500, 0), &GateOptions::default(), tick), Duration::ZERO);
         assert_eq!(pace(&round(Stop::Empty, 500, 0), &GateOptions::default(), tick), tick);
+    }
+
+    // who wakes before the gate opens finds it shut, and a pause anew makes that half the rate.
+    #[test]
+    fn r_51_nobody_wakes_before_the_gate_opens() {
+        for ms in [1, 5, 64, 1_000] {
+            let pause = Duration::from_millis(ms);
+            for _ in 0..100 {
+                let spread = spread(Stop::Gate, pause);
+                assert!(spread >= pause && spread <= pause + LATE_MAX, "{spread:?} for {pause:?}");
+            }
+        }
+        let gate = GateOptions { burst: Some(1), ..GateOptions::default() };
+        let early = pace(&round(Stop::Gate, 1, 125), &gate, Duration::from_secs(1));
+        assert_eq!(early, Duration::from_millis(125), "what is left, and not another second");
     }
 
     // QUE-14: admitters that run into each other must not do so as fast as they can.

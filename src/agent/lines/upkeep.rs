@@ -33,6 +33,10 @@ pub(in crate::agent) async fn sweeper(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             () = sleep(jitter(every)) => {}
         }
+        // Those whose proxy is as late as this node was are not put away for it.
+        if !core.may_judge() {
+            continue;
+        }
         let all = Instant::now() >= all_at;
         let swept = tokio::select! {
             () = core.stop.cancelled() => return,

@@ -18,6 +18,10 @@ pub(in crate::agent) async fn reaper(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             () = sleep(jitter(wait)) => {}
         }
+        // A claimant may only be as late as this node was.
+        if !core.may_judge() {
+            continue;
+        }
         match reap(&core.book, options).await {
             Ok(report) if report.expired + report.reopened + report.healed > 0 => {
                 tracing::info!(?report, "reaped");

@@ -20,6 +20,9 @@ pub(in crate::agent) async fn upkeep(core: Arc<Core>) {
             () = core.stop.cancelled() => return,
             () = sleep(jitter(every)) => {}
         }
+        if !core.may_judge() {
+            continue;
+        }
         let done = async {
             let removed = roster::remove_silent(&core.store, removed_ms).await?;
             let signed = core.control.sign_again(&core.store, &core.verifier).await?;

@@ -27,7 +27,7 @@ impl Proxy {
         let scene = Scene {
             ask,
             order: if by_kept { Order::MostKept } else { Order::Score },
-            stale_after_ms: config.dispatch.stale_after_ms,
+            stale_after_ms: config.stale_after_ms(),
             now_ms,
         };
         let ranking = rank(&candidates, &scene, most);

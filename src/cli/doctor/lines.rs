@@ -38,7 +38,7 @@ async fn seen(hall: &Hall) -> Result<(Vec<LineView>, Vec<Finding>)> {
     let (mut lines, mut odd) = (Vec::new(), Vec::new());
     let keys = hall.store.keys();
     for name in hall.names().await? {
-        let sizes = hall.store.sizes(keys.tickets(&name), keys.line(&name), keys.away(&name)).await;
+        let sizes = hall.store.sizes(keys.tickets(&name), [keys.line(&name), keys.away(&name)], &[]).await;
         let view = match sizes {
             Ok(_) => hall.line(&name)?.view().await,
             Err(error) => Err(error),
@@ -62,7 +62,8 @@ async fn indexes(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
     let (mut waiting, mut away) = (0_u64, 0_u64);
     for line in lines {
         let name = &line.line;
-        let (tickets, waits, dropped) = hall.store.sizes(keys.tickets(name), keys.line(name), keys.away(name)).await?;
+        let indexes = [keys.line(name), keys.away(name)];
+        let (tickets, [waits, dropped], _) = hall.store.sizes(keys.tickets(name), indexes, &[]).await?;
         let entries = waits.saturating_add(dropped);
         orphans = orphans.saturating_add(entries.saturating_sub(tickets));
         lost = lost.saturating_add(tickets.saturating_sub(entries));
