@@ -5,6 +5,8 @@ mod support;
 
 #[path = "queue_line/admit.rs"]
 mod admit;
+#[path = "queue_line/intervals.rs"]
+mod intervals;
 #[path = "queue_line/lanes.rs"]
 mod lanes;
 #[path = "queue_line/leave.rs"]
@@ -13,6 +15,8 @@ mod leave;
 mod pass;
 #[path = "queue_line/places.rs"]
 mod places;
+#[path = "queue_line/removed_lanes.rs"]
+mod removed_lanes;
 #[path = "queue_line/upkeep.rs"]
 mod upkeep;
 #[path = "queue_line/wait.rs"]
