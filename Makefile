@@ -5,7 +5,10 @@ ARGS =
 TESTS =
 BENCH =
 
-.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench scripts pins
+# The new script (NAME=queue/verb).
+NAME =
+
+.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench scripts pins script
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -48,3 +51,6 @@ scripts: ## put the parts of lua/parts into the scripts that name them, and pin 
 	@sh .ci/pins write
 
 pins: scripts
+
+script: ## make the skeleton of a new script (NAME=queue/verb)
+	@sh .ci/script '$(NAME)'
