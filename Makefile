@@ -28,14 +28,13 @@ test-stores: ## run all tests on Redis 6.2, Redis 8 and Valkey 9
 lint: fmt-check clippy docs-check pins-check generated ## check format, lints, documents, pins, generated files
 
 fmt-check:
-	cargo fmt --check
+	cargo fmt --all --check
 
 clippy:
-	cargo clippy --all-targets --all-features -- -D warnings
-	cargo clippy --lib --no-default-features -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
 
 docs-check: ## check the API documents and the links of the others
-	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
 	@sh .ci/links
 
 pins-check: ## check that every script has its parts as they are and the hash that its pin says
@@ -45,7 +44,7 @@ generated: ## make generated files again and fail if one was stale
 	@sh .ci/generated
 
 bench: ## run the CPU benches
-	cargo bench --all-features --benches $(BENCH)
+	cargo bench --benches $(BENCH)
 
 scripts: ## put the parts of lua/parts into the scripts that name them, and pin the scripts
 	@sh .ci/pins write

@@ -70,9 +70,6 @@
 #![warn(missing_docs)]
 
 pub mod agent;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 pub mod envelope;
 pub mod error;
 pub mod ids;

@@ -1,7 +1,6 @@
 //! What happens to every fleet sooner or later, with real processes and real signals: a proxy is killed or freezes in
 //! the middle of a move, a reply is lost at the start, a machine's clock is wrong, the store goes away and comes back
 //! empty, half of the fleet runs another build. If one of these fails, that accident loses players, places or nodes.
-#![cfg(feature = "cli")]
 
 // A patched binary does not run where programs are signed.
 #[cfg(target_os = "linux")]

@@ -1,14 +1,12 @@
 //! `maitred bench` on a private store: the command as people and programs run it.
 
-#![cfg(feature = "cli")]
-
-use assert_cmd::Command;
 use serde_json::Value;
+use std::process::Command;
 
 // CLI-1: without a floor beside it a figure says nothing, and a figure that is missing says less.
 #[test]
 fn cli_1_bench_gives_every_figure_and_its_floor_as_json() {
-    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let mut command = Command::new(maitred_testkit::program::maitred());
     let output = command.args(["bench", "--json", "--rounds", "1", "--lives", "20"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON text");
@@ -41,7 +39,7 @@ fn cli_1_bench_gives_every_figure_and_its_floor_as_json() {
 // QUE-11: what a waiting player costs is printed key by key, and the work by the length of the line.
 #[test]
 fn que_11_bench_measures_lines_on_demand() {
-    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let mut command = Command::new(maitred_testkit::program::maitred());
     let args = ["bench", "--json", "--queue", "--waiting", "1000", "--rounds", "2"];
     let output = command.args(args).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -64,7 +62,7 @@ fn que_11_bench_measures_lines_on_demand() {
 // CLI-2: where no server is found, people learn which ones will do.
 #[test]
 fn cli_2_without_a_server_the_error_names_those_that_will_do() {
-    let mut command = Command::cargo_bin("maitred").expect("the binary is built");
+    let mut command = Command::new(maitred_testkit::program::maitred());
     let output = command.arg("bench").env("PATH", "/nowhere").env_remove("MAITRED_SERVER").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");

@@ -3,7 +3,6 @@
 //! somebody twice, promises one place to two, or loses places for good.
 //!
 //! `MAITRED_CHAOS_SECONDS` is how long the storm lasts in each run, `MAITRED_CHAOS_SEED` repeats one run.
-#![cfg(feature = "cli")]
 
 #[path = "chaos/check.rs"]
 mod check;

@@ -1,6 +1,5 @@
 //! POL-5: `maitred config push` and the nodes that take it over. When one of these fails, a fleet runs with rules that its
 //! operator believes to be gone, or whoever has the store's password sets them.
-#![cfg(feature = "cli")]
 
 mod support;
 
@@ -58,7 +57,7 @@ impl Fleet {
 
     /// Runs the binary as an operator does: exit code and output.
     fn run(&self, args: &[&str]) -> (Option<i32>, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+        let mut command = Command::new(maitred_testkit::program::maitred());
         command.args(args).args(["--store", &self.store.url(), "--zone", "eu"]).env("MAITRED_SECRET", SECRET);
         let output = command.output().expect("the binary runs");
         let said = [output.stdout, output.stderr].concat();

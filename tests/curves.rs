@@ -1,6 +1,5 @@
 //! `maitred curves` (SEL-8) and what stands in `docs/load-balancing.md`: an operator picks a curve by its shape, and reads
 //! the defaults off a table. `MAITRED_WRITE_CURVES=1 cargo test --test curves` writes both, every other run compares.
-#![cfg(feature = "cli")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ fn is_writing() -> bool {
 }
 
 fn curves(out: &Path, more: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+    let mut command = Command::new(maitred_testkit::program::maitred());
     for name in ["MAITRED_STORE", "MAITRED_ZONE", "MAITRED_NODE_ID", "MAITRED_NODE_ADDR"] {
         command.env_remove(name);
     }

@@ -1,5 +1,4 @@
 //! `maitred demo`: the whole fleet in one command, which must say no when anything does not hold.
-#![cfg(feature = "cli")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -8,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn demo() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+    let mut command = Command::new(maitred_testkit::program::maitred());
     command.arg("demo").env_remove("MAITRED_SERVER");
     // `make test` may have found the server outside PATH.
     if let Some(server) = std::env::var_os("MAITRED_TEST_SERVER") {

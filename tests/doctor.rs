@@ -1,6 +1,5 @@
 //! STO-15: `maitred doctor` on a good store and on one with each fault that it knows. When one of these fails, an
 //! operator is told that all is well, or is sent to look in the wrong place.
-#![cfg(feature = "cli")]
 
 mod support;
 

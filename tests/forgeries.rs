@@ -1,7 +1,6 @@
 //! What somebody with the store's password and without the secret can write, against a fleet that works: each forgery is
 //! dropped, counted by its own reason and logged, nobody acts on it, and players go on landing (ENV-4 to ENV-7, R-5, R-6,
 //! When one of these fails, a stranger decides where players go, or an operator never hears of the attempt.
-#![cfg(feature = "cli")]
 
 mod agents_common;
 mod support;

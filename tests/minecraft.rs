@@ -2,7 +2,6 @@
 //! this fails, a network that builds its proxy like the example logs players in twice, or nowhere, or shows them nothing.
 //!
 //! `real` needs Node.js and what `make minecraft` installs; without them it says that it was skipped.
-#![cfg(feature = "cli")]
 
 mod agents_common;
 mod support;

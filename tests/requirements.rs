@@ -21,7 +21,7 @@ const SHOWN: usize = 6;
 const HEAD: &str = "\
 # Requirements
 
-What maitred promises, and the tests that prove it. `grep -rn TOK-3 tests src` finds everything that names an id. `open`:
+What maitred promises, and the tests that prove it. `grep -rn TOK-3 tests src cli testkit` finds everything that names an id. `open`:
 no test names it yet. `+n`: so many more tests. A file without a test's name proves it by all that it holds.
 
 The list goes by what the tests name. It says where to look, not that every clause is covered or that the tests pass.

@@ -2,7 +2,6 @@
 //! told of is gone, or was made twice.
 //!
 //! The processes are this test binary again, as [`member_process`].
-#![cfg(feature = "cli")]
 
 #[path = "messages/member.rs"]
 mod member;

@@ -1,6 +1,5 @@
 //! DSP-9: a proxy that is only a router beside proxies that take part. If this fails, a network whose proxies must not
 //! publish anything cannot move players, or moves them away from under a proxy that is still at it.
-#![cfg(feature = "cli")]
 
 mod support;
 
@@ -100,7 +99,7 @@ fn says(node: &Node, text: &str) -> usize {
 impl Scene {
     /// Runs the binary as an operator does, and gives the version it wrote.
     fn operator(&self, args: &[&str]) -> u64 {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_maitred"));
+        let mut command = std::process::Command::new(maitred_testkit::program::maitred());
         command.args(args).args(["--store", &self.store.url(), "--zone", "eu", "--json"]).env("MAITRED_SECRET", SECRET);
         let output = command.output().expect("the binary runs");
         let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -246,7 +245,7 @@ async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
 // DSP-9: which of the two it is follows from what is wired up, and nothing else can be a router.
 #[test]
 fn dsp_9_only_a_proxy_can_be_a_router() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_maitred"))
+    let output = std::process::Command::new(maitred_testkit::program::maitred())
         .args(["node", "--id", "b1", "--role", "backend", "--router", "--store", "redis://127.0.0.1:1", "--zone", "eu"])
         .env("MAITRED_SECRET", SECRET)
         .output()

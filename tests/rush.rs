@@ -1,12 +1,11 @@
 //! `maitred demo --rush`: everybody comes to one line at once, through processes that are killed on the way.
-#![cfg(feature = "cli")]
 
 use std::process::Command;
 
 use serde_json::Value;
 
 fn rush() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+    let mut command = Command::new(maitred_testkit::program::maitred());
     command.args(["demo", "--json"]).env_remove("MAITRED_SERVER");
     // `make test` may have found the server outside PATH.
     if let Some(server) = std::env::var_os("MAITRED_TEST_SERVER") {

@@ -1,6 +1,5 @@
 //! CLI-3: `maitred node` as real processes, steered by JSON lines. If one of these fails, an application in another
 //! language loses its players, or hangs on a line that is never answered.
-#![cfg(feature = "cli")]
 
 mod support;
 

@@ -12,7 +12,6 @@ mod cancel;
 mod doubt;
 #[path = "wait/fair.rs"]
 mod fair;
-#[cfg(feature = "cli")]
 #[path = "wait/killed.rs"]
 mod killed;
 #[path = "wait/lost.rs"]
@@ -21,7 +20,6 @@ mod lost;
 mod named;
 #[path = "wait/order.rs"]
 mod order;
-#[cfg(feature = "cli")]
 #[path = "wait/sidecar.rs"]
 mod sidecar;
 

@@ -67,7 +67,8 @@ async fn each(store: &Store, roles: impl IntoIterator<Item = &Role>) -> Result<(
 }
 
 /// A score of ours is a whole number of ms below 2^53.
-pub(crate) fn score_ms(score: f64) -> u64 {
+#[doc(hidden)]
+pub fn score_ms(score: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and NaN becomes 0")]
     let ms = score as u64;
     ms

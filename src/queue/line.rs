@@ -222,8 +222,8 @@ impl Line {
     }
 
     /// The call of an enter without an offer, for many in one pipeline.
-    #[cfg(feature = "cli")]
-    pub(crate) fn enter_call_for(
+    #[doc(hidden)]
+    pub fn enter_call_for(
         &self,
         holder: &NodeEpoch,
         player: &Player,

@@ -281,7 +281,8 @@ impl RouteBook {
     }
 
     /// `other` is the owner whose keys are passed along.
-    pub(crate) fn acquire_call(&self, held: &Held, other: Option<&NodeId>, fenced: bool) -> Invocation {
+    #[doc(hidden)]
+    pub fn acquire_call(&self, held: &Held, other: Option<&NodeId>, fenced: bool) -> Invocation {
         let (keys, me) = (self.store.keys(), &held.owner);
         let owner = other.filter(|other| **other != me.id);
         let behind = owner.unwrap_or(&me.id);
@@ -305,7 +306,8 @@ impl RouteBook {
             .arg(owner.map_or("", NodeId::as_str))
     }
 
-    pub(crate) fn renew_call(&self, held: &Held) -> Invocation {
+    #[doc(hidden)]
+    pub fn renew_call(&self, held: &Held) -> Invocation {
         let keys = self.store.keys();
         Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.id)])
             .arg(held.owner.id.as_str())
@@ -315,7 +317,8 @@ impl RouteBook {
             .arg(self.store.clock().now_ms())
     }
 
-    pub(crate) fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
+    #[doc(hidden)]
+    pub fn release_call(&self, held: &Held, version: RouteVersion, delete: bool) -> Invocation {
         let keys = self.store.keys();
         let sig = sign_route(&self.verifier, &held.key, None, version);
         let key_list = [keys.route(&held.key), keys.owned(&held.owner.id), keys.owners(), keys.object(&held.key)];

@@ -133,7 +133,8 @@ pub struct Held {
 
 impl Held {
     /// The record of `owner` in `version`, signed.
-    pub(crate) fn new(verifier: &Verifier, key: &ObjectKey, owner: NodeEpoch, version: RouteVersion) -> Self {
+    #[doc(hidden)]
+    pub fn new(verifier: &Verifier, key: &ObjectKey, owner: NodeEpoch, version: RouteVersion) -> Self {
         let sig = sign_route(verifier, key, Some(&owner), version);
         Self { key: key.clone(), owner, version, sig }
     }

@@ -32,7 +32,6 @@ impl Invocation {
     }
 
     /// What goes to the store: EVALSHA, the hash, keys, arguments.
-    #[cfg(feature = "cli")]
     pub(super) fn command(&self) -> &Cmd {
         &self.command
     }

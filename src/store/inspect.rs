@@ -51,8 +51,8 @@ impl Store {
 
     /// All keys that begin with this store's prefix, without it. For a store with few keys: the server does nothing else
     /// meanwhile.
-    #[cfg(feature = "cli")]
-    pub(crate) async fn key_names(&self) -> Result<Vec<String>> {
+    #[doc(hidden)]
+    pub async fn key_names(&self) -> Result<Vec<String>> {
         let (during, prefix) = ("listing keys", self.keys().prefix());
         let value = self.ask(redis::cmd("KEYS").arg(format!("{prefix}*")), during).await?;
         let names: Vec<String> =

@@ -8,12 +8,14 @@ use super::fault;
 use crate::error::{Error, Result};
 
 /// A call of a script that is not of the product: what a measurement holds a real call against.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
-pub(crate) struct BareCall(Cmd);
+pub struct BareCall(Cmd);
 
+#[doc(hidden)]
 impl Invocation {
     /// The same keys and arguments for the script behind `sha`.
-    pub(crate) fn bare(&self, sha: &str) -> BareCall {
+    pub fn bare(&self, sha: &str) -> BareCall {
         let mut command = redis::cmd("EVALSHA");
         command.arg(sha);
         for arg in self.command().args_iter().skip(2) {
@@ -26,14 +28,15 @@ impl Invocation {
 }
 
 /// For measurements only: nothing here is repeated, loaded again or checked.
+#[doc(hidden)]
 impl Store {
     /// Loads a script that is not of the product. Answers its hash.
-    pub(crate) async fn load_bare(&self, source: &str) -> Result<String> {
+    pub async fn load_bare(&self, source: &str) -> Result<String> {
         self.bare_command(&["SCRIPT", "LOAD", source]).await
     }
 
     /// One call, as cheap as the client can do it.
-    pub(crate) async fn run_bare(&self, call: &BareCall) -> Result<()> {
+    pub async fn run_bare(&self, call: &BareCall) -> Result<()> {
         let during = "a bare script";
         let mut connection = self.shared().carrier().connection();
         let value = connection.req_packed_command(&call.0).await.map_err(|error| self.fault(during, &error))?;
@@ -41,7 +44,7 @@ impl Store {
     }
 
     /// Many calls in one pipeline.
-    pub(crate) async fn run_bare_many(&self, calls: &[BareCall]) -> Result<()> {
+    pub async fn run_bare_many(&self, calls: &[BareCall]) -> Result<()> {
         let during = "a pipeline of bare scripts";
         let mut pipeline = Pipeline::new();
         for call in calls {
@@ -56,7 +59,7 @@ impl Store {
     }
 
     /// Any command with one answer that is a text or a number.
-    pub(crate) async fn bare_command(&self, words: &[&str]) -> Result<String> {
+    pub async fn bare_command(&self, words: &[&str]) -> Result<String> {
         let during = "measuring";
         let mut command = Cmd::new();
         command.arg(words);

@@ -17,7 +17,6 @@ mod feed;
 mod inspect;
 mod keys;
 mod link;
-#[cfg(feature = "cli")]
 mod measure;
 mod read;
 pub mod scripts;
@@ -31,8 +30,8 @@ pub use clock::{StoreClock, boot_ms};
 pub use connect::{ServerInfo, Store, StoreOptions};
 pub use feed::{Feed, FeedChannel, FeedItem};
 pub use keys::{Key, Keys};
-#[cfg(feature = "cli")]
-pub(crate) use measure::BareCall;
+#[doc(hidden)]
+pub use measure::BareCall;
 pub use read::Row;
 pub use scripts::Script;
 pub use url::StoreUrl;

@@ -27,12 +27,12 @@ impl OtherBuild {
         let new = old.replacen(line, &line.to_uppercase(), 1);
         assert!(new != old && new.len() == old.len(), "the comment stands there, and the size stays");
         let pin = hex::encode(Sha1::digest(new.as_bytes()));
-        let mut program = std::fs::read(env!("CARGO_BIN_EXE_maitred")).expect("the binary");
+        let mut program = std::fs::read(maitred_testkit::program::maitred()).expect("the binary");
         assert!(replace(&mut program, old.as_bytes(), new.as_bytes()) > 0, "the script is in the binary");
         assert!(replace(&mut program, script.pinned().as_bytes(), pin.as_bytes()) > 0, "and so is its pin");
         let path = folder.join("maitred-next");
         std::fs::write(&path, program).expect("a second binary");
-        let rights = std::fs::metadata(env!("CARGO_BIN_EXE_maitred")).expect("the binary").permissions();
+        let rights = std::fs::metadata(maitred_testkit::program::maitred()).expect("the binary").permissions();
         std::fs::set_permissions(&path, rights).expect("it can be run");
         Self { program: path, pin }
     }
@@ -121,7 +121,7 @@ async fn sto_17_two_builds_of_which_one_script_differs_work_in_one_fleet() {
     lands(&mut b1, &again).await;
 
     // Each build's own tools find nothing wrong with the store that they share.
-    for program in [Path::new(env!("CARGO_BIN_EXE_maitred")), &next.program] {
+    for program in [Path::new(maitred_testkit::program::maitred()), &next.program] {
         let mut doctor = Command::new(program);
         doctor.args(["doctor", "--store", &fleet.store.url(), "--zone", "eu"]).env("MAITRED_SECRET", SECRET);
         let said = doctor.output().expect("the doctor runs");

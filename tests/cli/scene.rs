@@ -88,7 +88,7 @@ impl Ran {
 
 /// The binary in an environment that holds the secret and nothing else of ours.
 pub fn maitred(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+    let mut command = Command::new(maitred_testkit::program::maitred());
     for name in ["MAITRED_STORE", "MAITRED_ZONE", "MAITRED_NODE_ID", "MAITRED_LOG", "MAITRED_SECRET_ALSO", "NO_COLOR"] {
         command.env_remove(name);
     }

@@ -52,7 +52,7 @@ impl Fleet {
 
     /// One command of an operator; the process has ended when this comes back.
     fn operator(&self, args: &[&str]) -> Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_maitred"))
+        let output = Command::new(maitred_testkit::program::maitred())
             .args(args)
             .args(["--json", "--zone", ZONE, "--store", &self.store.url(), "--config"])
             .arg(self.dir.path().join("network.yml"))

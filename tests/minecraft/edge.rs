@@ -39,7 +39,9 @@ fn binary() -> PathBuf {
     if changed(&binary) < newest {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--all-features", "--example", "minecraft_proxy"]).current_dir(root);
+        build
+            .args(["build", "--quiet", "--workspace", "--bin", "maitred", "--example", "minecraft_proxy"])
+            .current_dir(root);
         assert!(build.status().expect("cargo starts").success(), "could not build the example");
     }
     assert!(binary.is_file(), "{} is not there; cargo build --example minecraft_proxy makes it", binary.display());

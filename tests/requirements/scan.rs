@@ -159,7 +159,7 @@ fn is_family(name: &str) -> bool {
 /// Reads the sources under `root`, but for the list itself.
 pub fn scan(root: &Path) -> Found {
     let mut files = Vec::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "tests", "cli/src", "testkit/src", "testkit/tests"] {
         walk(&root.join(folder), &mut files);
     }
     files.sort();

@@ -90,7 +90,7 @@ async fn pol_4_a_switch_that_is_on_at_the_start_is_told_after_the_first_line() {
 }
 
 fn run(fleet: &Fleet, secret: Option<&str>, args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_maitred"));
+    let mut command = Command::new(maitred_testkit::program::maitred());
     command.args(["node", "--addr", "h:1", "--store", &fleet.store.url(), "--zone", "eu"]).args(args);
     command.env_remove("MAITRED_SECRET").env_remove("MAITRED_NODE_ID").env("MAITRED_LOG", "trace");
     if let Some(secret) = secret {

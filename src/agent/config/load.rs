@@ -28,7 +28,8 @@ pub const ENV_ZONE: &str = "MAITRED_ZONE";
 /// What a file says of `enabled`. A file that is being written is empty for a moment, and an empty file reads as switched
 /// off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stated {
+#[doc(hidden)]
+pub enum Stated {
     /// The file gives no key at all.
     Empty,
     /// It gives keys, and `enabled` is not among them.
@@ -71,7 +72,8 @@ impl Config {
     }
 
     /// Like [`Config::load`], with what the file says of `enabled`.
-    pub(crate) fn load_stated(path: &Path) -> Result<(Self, Stated)> {
+    #[doc(hidden)]
+    pub fn load_stated(path: &Path) -> Result<(Self, Stated)> {
         read(path).and_then(|text| Self::stated(&text)).map_err(|error| match error {
             Error::Config { problems } => {
                 Error::Config { problems: problems.iter().map(|line| format!("{}: {line}", path.display())).collect() }

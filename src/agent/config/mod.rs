@@ -58,7 +58,8 @@ mod yaml;
 
 pub use initial_routing::InitialRoutingConfig;
 pub use lines::LineConfig;
-pub(crate) use load::Stated;
+#[doc(hidden)]
+pub use load::Stated;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,

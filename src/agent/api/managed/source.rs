@@ -64,7 +64,8 @@ impl ConfigSource {
     }
 
     /// Whatever `read` gives, with what its file says of `enabled`.
-    pub(crate) fn stating(read: impl Fn() -> Result<(Config, Stated)> + Send + Sync + 'static) -> Self {
+    #[doc(hidden)]
+    pub fn stating(read: impl Fn() -> Result<(Config, Stated)> + Send + Sync + 'static) -> Self {
         let keys = |config: &Config| {
             let security = &config.security;
             Keyring::from_env(config.zone.clone(), &security.secret_env, &security.secret_also_env)

@@ -1,5 +1,0 @@
-//! The `maitred` command.
-
-fn main() -> std::process::ExitCode {
-    maitred::cli::main()
-}
