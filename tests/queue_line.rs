@@ -5,12 +5,16 @@ mod support;
 
 #[path = "queue_line/admit.rs"]
 mod admit;
+#[path = "queue_line/intervals.rs"]
+mod intervals;
 #[path = "queue_line/lanes.rs"]
 mod lanes;
 #[path = "queue_line/leave.rs"]
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
+#[path = "queue_line/removed_lanes.rs"]
+mod removed_lanes;
 #[path = "queue_line/upkeep.rs"]
 mod upkeep;
 #[path = "queue_line/wait.rs"]
