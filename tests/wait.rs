@@ -22,6 +22,8 @@ mod named;
 mod order;
 #[path = "wait/sidecar.rs"]
 mod sidecar;
+#[path = "wait/stall.rs"]
+mod stall;
 
 use std::time::Duration;
 
