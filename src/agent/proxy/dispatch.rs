@@ -11,7 +11,7 @@ use crate::agent::core::Core;
 use crate::agent::model::{
     Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Transfer,
 };
-use crate::agent::wait::{Slot, line_for, queue};
+use crate::agent::queue::{Progress, RequestKey, Waiter, line_for};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
@@ -45,7 +45,7 @@ pub(in crate::agent) enum Answer {
     /// The player has no place, and a backend to connect to.
     Balanced(Balanced),
     /// No place now: the player waits for one.
-    Waiting(Arc<Slot>),
+    Waiting(Arc<Waiter>),
 }
 
 /// One request on its way. Dropped before its end, it cancels in the background.
@@ -77,8 +77,8 @@ impl Dispatch {
             Verdict::Refuse(reason) => return Err(proxy.refusal(reason, "the application says so")),
         }
         let cancelled = core.stop.child_token();
-        proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
         let claim_op = OperationId::fresh();
+        proxy.queue.requests.begin((request.player.clone(), request.id.clone()), &cancelled, &claim_op);
         let mut dispatch = Self {
             proxy: Arc::clone(proxy),
             request,
@@ -94,6 +94,10 @@ impl Dispatch {
             biased;
             () = cancelled.cancelled() => (Reason::Cancelled, "the player went away".to_owned()),
             outcome = dispatch.walk() => match outcome {
+                // Cancelled at the last moment: it is given up like one that was cancelled before.
+                Ok(transfer) if !dispatch.remember(&transfer) => {
+                    (Reason::Cancelled, "the player went away".to_owned())
+                }
                 Ok(transfer) => {
                     dispatch.exposed = false;
                     dispatch.claiming.settled();
@@ -110,7 +114,7 @@ impl Dispatch {
         let (reason, detail) = match line {
             Err(error) => (reason, format!("{detail}; it cannot wait for that: {error}")),
             Ok(Some(line)) => match dispatch.wait(line).await {
-                Ok(slot) => return Ok(Answer::Waiting(slot)),
+                Ok(waiter) => return Ok(Answer::Waiting(waiter)),
                 Err(end) => end,
             },
             Ok(None) => (reason, detail),
@@ -121,13 +125,22 @@ impl Dispatch {
         Err(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
     }
 
+    fn key(&self) -> RequestKey {
+        (self.request.player.clone(), self.request.id.clone())
+    }
+
+    /// Known as a transfer from here on, for a cancel. False where the request was cancelled.
+    fn remember(&self, transfer: &Transfer) -> bool {
+        self.proxy.queue.requests.advance(&self.key(), Progress::Moving(Box::new(transfer.clone())))
+    }
+
     /// Into the line. A player who goes away meanwhile leaves it again in the background.
-    async fn wait(&mut self, line: LineName) -> Result<Arc<Slot>, (Reason, String)> {
+    async fn wait(&mut self, line: LineName) -> Result<Arc<Waiter>, (Reason, String)> {
         let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy.core));
         tokio::select! {
             biased;
             () = self.cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
-            slot = Box::pin(queue(&self.proxy, line, &self.request, &self.config, charge)) => slot,
+            waiter = Box::pin(self.proxy.queue.wait_for_place(line, &self.request, &self.config, charge)) => waiter,
         }
     }
 
@@ -310,7 +323,7 @@ impl Dispatch {
             return true;
         }
         let (player, request) = (&self.request.player, &self.request.id);
-        let claimant = self.proxy.claimant();
+        let claimant = self.proxy.core.releasing();
         match self.proxy.core.book.cancel(player, request, &claimant, Some(&self.claim_op), &self.asked).await {
             Ok(_) => self.exposed = false,
             Err(error) => tracing::debug!(%player, %error, "cancelling goes on in the background"),
@@ -362,7 +375,7 @@ fn balance(proxy: &Proxy, request: Request) -> Result<Balanced, Refusal> {
 
 impl Drop for Dispatch {
     fn drop(&mut self) {
-        self.proxy.under_way().remove(&(self.request.player.clone(), self.request.id.clone()));
+        self.proxy.queue.requests.forget_under_way(&self.key());
         self.cancelled.cancel();
         if self.exposed {
             let (player, request) = (self.request.player.clone(), self.request.id.clone());
