@@ -22,8 +22,13 @@ mod named;
 mod order;
 #[path = "wait/sidecar.rs"]
 mod sidecar;
+<<<<<<< HEAD
 #[path = "wait/wishes.rs"]
 mod wishes;
+=======
+#[path = "wait/stall.rs"]
+mod stall;
+>>>>>>> main
 
 use std::time::Duration;
 

@@ -32,7 +32,9 @@ struct Login {
 impl LineHandle {
     pub fn login(core: &Core, name: &LineName, config: &LineConfig) -> Result<Self> {
         let line = line(core, config.options(name))?;
-        let offers = Mutex::new(Admitter::new(line.clone(), config.choice(), rand::rng().random()));
+        let offers = Admitter::new(line.clone(), config.choice(), rand::rng().random());
+        offers.believes_for(core.config().stale_after_ms());
+        let offers = Mutex::new(offers);
         let tick = Duration::from_millis(config.tick_ms);
         Ok(Self { line, tick, login: Some(Login { config: config.clone(), offers }) })
     }
