@@ -22,13 +22,10 @@ mod named;
 mod order;
 #[path = "wait/sidecar.rs"]
 mod sidecar;
-<<<<<<< HEAD
-#[path = "wait/wishes.rs"]
-mod wishes;
-=======
 #[path = "wait/stall.rs"]
 mod stall;
->>>>>>> main
+#[path = "wait/wishes.rs"]
+mod wishes;
 
 use std::time::Duration;
 
