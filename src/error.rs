@@ -83,6 +83,14 @@ pub enum Error {
         reason: String,
     },
 
+    /// Others changed the same state at every try: each try was refused and the last one changed nothing. The same operation
+    /// may be asked for again.
+    #[error("gave up {during}: the store's state changed at every try")]
+    Contended {
+        /// What was under way.
+        during: &'static str,
+    },
+
     /// The store answered with an error.
     #[error("the store refused while {during}{}: {detail} ({})", at_keys(.keys), .refusal.advice())]
     Refused {
@@ -308,6 +316,7 @@ impl Error {
             | Self::LeaseLost { .. }
             | Self::KillSwitch { .. }
             | Self::Skew { .. }
+            | Self::Contended { .. }
             | Self::NodeNotFound(_)
             | Self::NodeSuspect(_)
             | Self::NodeOffline(_)
@@ -335,6 +344,7 @@ impl Error {
             | Self::LeaseLost { .. }
             | Self::KillSwitch { .. }
             | Self::Skew { .. }
+            | Self::Contended { .. }
             | Self::NodeSuspect(_)
             | Self::NodeOffline(_)
             | Self::Timeout { .. }
@@ -367,5 +377,13 @@ mod tests {
         assert!(Error::NodeOffline(id.clone()).is_retryable());
         assert!(!Error::NodeNotFound(id.clone()).is_retryable());
         assert!(!Error::NodeRemoved(id).is_retryable());
+    }
+
+    // one who takes a definite refusal for an unknown outcome keeps a place that nobody will ever take.
+    #[test]
+    fn r_2_what_was_contended_changed_nothing_and_may_be_asked_for_again() {
+        let error = Error::Contended { during: "issuing a token" };
+        assert!(error.is_retryable() && !error.may_have_changed() && error.class() == Class::Fleet);
+        assert!(error.to_string().contains("issuing a token"));
     }
 }

@@ -109,14 +109,14 @@ local function unclaimed(players, soft_cap, held_key, due_key)
 end
 -- end part
 -- part free
--- The free places of a node; none of one that takes nobody.
+-- The free places of a node, none of one that takes nobody; and its lease as its row says it.
 local function free(node_key, held_key, due_key, epoch)
   local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0
+    return 0, row[3]
   end
-  return unclaimed(row[6], row[7], held_key, due_key)
+  return unclaimed(row[6], row[7], held_key, due_key), row[3]
 end
 -- end part
 -- part names
@@ -182,6 +182,46 @@ local function lane_bounds(index, lanes)
     index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
 end
 -- end part
+-- part lane_behind
+-- The next lane behind that one that somebody stands in.
+local function lane_behind(line_key, index)
+  local head = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', (index + 1) * lane_size), '+inf',
+    'WITHSCORES', 'LIMIT', '0', '1')
+  return head[2] and math.min(15, math.floor(tonumber(head[2]) / lane_size))
+end
+-- end part
+-- part lane_heads
+-- The first of a lane. With those of the last one stand those of lanes that the line does not have any more, all of them in
+-- the order of their sequences: else whoever stands there would wait behind every newcomer.
+local function lane_heads(line_key, index, lanes, most)
+  local lower, upper = lane_bounds(index, lanes)
+  local behind = index == lanes - 1 and index < 15 and lane_behind(line_key, index)
+  if not behind then
+    return redis.call('ZRANGEBYSCORE', line_key, lower, upper, 'LIMIT', '0', most)
+  end
+  local found = {}
+  while index do
+    local _, limit = lane_bounds(index, 16)
+    local page = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', index * lane_size), limit, 'WITHSCORES',
+      'LIMIT', '0', most)
+    for i = 1, #page, 2 do
+      found[#found + 1] = { member = page[i], seq = tonumber(page[i + 1]) - index * lane_size, place = #found }
+    end
+    index = index < 15 and lane_behind(line_key, index)
+  end
+  table.sort(found, function(a, b)
+    if a.seq == b.seq then
+      return a.place < b.place
+    end
+    return a.seq < b.seq
+  end)
+  local members = {}
+  for i = 1, math.min(#found, tonumber(most)) do
+    members[i] = found[i].member
+  end
+  return members
+end
+-- end part
 -- part turns
 -- The virtual time of each lane.
 local function lanes_ahead(text, lanes)
@@ -206,23 +246,30 @@ local function next_lane(heads, at, ahead)
 end
 -- end part
 -- part rate
--- How many the gate lets through in a second: a fixed number, or so many for each live backend.
-local function gate_rate(fixed, each, roster_key)
+-- How many the gate lets through in a second: a fixed number, or so many for each live node. One that has not beaten for
+-- 3 s or for a lease, as the last round found it on the nodes, whichever is longer, is not alive (R-24).
+local function gate_rate(fixed, each, roster_key, lease_text)
   if fixed > 0 then
     return fixed
   end
-  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+  local span = math.max(3000, math.min(600000, whole(lease_text) or 0))
+  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - span), string.format('%.0f', now + span))
 end
 -- end part
 -- part gate
 -- What is in the gate's bucket (a million for each player), and when it was filled. It starts empty where there is none or
--- the clock went back.
-local function gate_bucket(bucket_text, refilled_text, rate, burst)
+-- the clock went back. `waited_since` (ms) is since when somebody has been waiting for it.
+local function gate_bucket(bucket_text, refilled_text, rate, burst, waited_since)
   local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
   local bucket, refilled_at = whole(bucket_text), whole(refilled_text)
   if not (bucket and refilled_at and refilled_at <= now_us + 1000000) then
     bucket, refilled_at = 0, now_us
   elseif now_us > refilled_at then
+    if waited_since and bucket < 1000000 then
+      -- Whoever waits at a shut gate loses nothing by a round that comes late: one player's worth, or 50 ms' of them.
+      local late = 1000000 + math.max(1000000, rate * 50000)
+      most = math.max(most, math.min(late, (now_us - waited_since * 1000) * rate))
+    end
     bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
   end
   return math.min(bucket, most), refilled_at
@@ -289,10 +336,9 @@ end
 local function read_heads(queues)
   local heads, junk = {}, {}
   for i = 1, #weights do
-    local lower, upper = lane_bounds(i - 1, #weights)
     local most = string.format('%.0f', #queues[i] + 1)
     heads[i] = {}
-    for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, lower, upper, 'LIMIT', '0', most)) do
+    for _, member in ipairs(lane_heads(line, i - 1, #weights, most)) do
       -- Nobody is admitted under what is no name, and at the head it would hold up all.
       local list = is_name(member) and heads[i] or junk
       list[#list + 1] = member
@@ -336,13 +382,14 @@ local changed, controlled = kill_changed(ARGV[16], admitter, ARGV[18], admitter,
 if changed then
   return { 'CONTROL' }
 end
-local room = {}
+local room, lease_ms = {}, 0
 for i = 1, targets do
   local base, key_base = 19 + holders + 4 * (i - 1), 9 + 2 * holders + 3 * (i - 1)
   if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
     return { 'CONTROL' }
   end
-  local places = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
+  local places, lease_text = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
+  lease_ms = math.max(lease_ms, whole(lease_text) or 0)
   room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
 end
 local killed = killed_by(ARGV[17], admitter, ARGV[19], admitter, ARGV[19])
@@ -356,9 +403,11 @@ for i = 1, holders do
   proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
 end
 
-local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full')
-local rate = gate_rate(fixed, each, roster)
-local bucket, refilled_at = gate_bucket(state[1], state[2], rate, burst)
+local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full',
+  'busy', 'lease')
+local lease_text = lease_ms > 0 and string.format('%.0f', lease_ms) or state[9]
+local rate = gate_rate(fixed, each, roster, lease_text)
+local bucket, refilled_at = gate_bucket(state[1], state[2], rate, burst, whole(state[8]))
 local serial = last_given(state[3], 9007199254740991)
 -- The pace is measured anew where nobody asked for long: there was no store, no admitter, or a kill switch was on. Where
 -- places were short then, nobody had to ask.
@@ -447,7 +496,7 @@ elseif rate > 0 then
 end
 
 redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at),
-  'full', string.format('%.0f', full_at))
+  'full', string.format('%.0f', full_at), 'lease', lease_text or '0')
 if anew then
   redis.call('HSET', gate, 'busy', now_text, 'recent', '')
 end

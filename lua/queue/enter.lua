@@ -118,14 +118,14 @@ local function unclaimed(players, soft_cap, held_key, due_key)
 end
 -- end part
 -- part free
--- The free places of a node; none of one that takes nobody.
+-- The free places of a node, none of one that takes nobody; and its lease as its row says it.
 local function free(node_key, held_key, due_key, epoch)
   local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0
+    return 0, row[3]
   end
-  return unclaimed(row[6], row[7], held_key, due_key)
+  return unclaimed(row[6], row[7], held_key, due_key), row[3]
 end
 -- end part
 -- part hold
@@ -181,6 +181,30 @@ local function lane_bounds(index, lanes)
     index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
 end
 -- end part
+-- part lane_behind
+-- The next lane behind that one that somebody stands in.
+local function lane_behind(line_key, index)
+  local head = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', (index + 1) * lane_size), '+inf',
+    'WITHSCORES', 'LIMIT', '0', '1')
+  return head[2] and math.min(15, math.floor(tonumber(head[2]) / lane_size))
+end
+-- end part
+-- part lane_rank
+-- How many are served before whoever has that sequence in the lane, out of the same lane and those served with it.
+local function lane_rank(line_key, lane, seq, lanes)
+  local own = math.min(lane, 15)
+  local index = math.min(own, lanes - 1)
+  local is_last, rank = index == lanes - 1, 0
+  while index do
+    -- Of equal sequences the lower lane comes first.
+    local upper = string.format('%.0f', index * lane_size + seq)
+    rank = rank + redis.call('ZCOUNT', line_key, string.format('%.0f', index * lane_size),
+      index < own and upper or '(' .. upper)
+    index = is_last and index < 15 and lane_behind(line_key, index)
+  end
+  return rank
+end
+-- end part
 -- part lengths
 -- How many wait in each lane, the first one at 1.
 local function lane_lengths(line_key, lanes, in_all)
@@ -193,23 +217,30 @@ local function lane_lengths(line_key, lanes, in_all)
 end
 -- end part
 -- part rate
--- How many the gate lets through in a second: a fixed number, or so many for each live backend.
-local function gate_rate(fixed, each, roster_key)
+-- How many the gate lets through in a second: a fixed number, or so many for each live node. One that has not beaten for
+-- 3 s or for a lease, as the last round found it on the nodes, whichever is longer, is not alive (R-24).
+local function gate_rate(fixed, each, roster_key, lease_text)
   if fixed > 0 then
     return fixed
   end
-  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+  local span = math.max(3000, math.min(600000, whole(lease_text) or 0))
+  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - span), string.format('%.0f', now + span))
 end
 -- end part
 -- part gate
 -- What is in the gate's bucket (a million for each player), and when it was filled. It starts empty where there is none or
--- the clock went back.
-local function gate_bucket(bucket_text, refilled_text, rate, burst)
+-- the clock went back. `waited_since` (ms) is since when somebody has been waiting for it.
+local function gate_bucket(bucket_text, refilled_text, rate, burst, waited_since)
   local most = math.max(1, burst > 0 and burst or math.floor(rate / 4)) * 1000000
   local bucket, refilled_at = whole(bucket_text), whole(refilled_text)
   if not (bucket and refilled_at and refilled_at <= now_us + 1000000) then
     bucket, refilled_at = 0, now_us
   elseif now_us > refilled_at then
+    if waited_since and bucket < 1000000 then
+      -- Whoever waits at a shut gate loses nothing by a round that comes late: one player's worth, or 50 ms' of them.
+      local late = 1000000 + math.max(1000000, rate * 50000)
+      most = math.max(most, math.min(late, (now_us - waited_since * 1000) * rate))
+    end
     bucket, refilled_at = bucket + (now_us - refilled_at) * rate, now_us
   end
   return math.min(bucket, most), refilled_at
@@ -275,8 +306,8 @@ end
 seq = whole(seq)
 
 local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'seq', 'serial', 'paused', 'busy', 'recent', 'lanes',
-  'full')
-local rate = gate_rate(fixed, each, roster)
+  'full', 'lease')
+local rate = gate_rate(fixed, each, roster, state[10])
 local bucket, refilled_at = gate_bucket(state[1], state[2], rate, burst)
 local last_seq, last_serial = last_given(state[3], lane_size - 1), last_given(state[4], 9007199254740991)
 
@@ -323,8 +354,7 @@ end
 local score = string.format('%.0f', lane * lane_size + seq)
 local index = math.min(lane, #weights - 1)
 local lengths = lane_lengths(line, #weights, waiting)
-local lower = lane_bounds(index, #weights)
-local rank = redis.call('ZCOUNT', line, lower, '(' .. score)
+local rank = lane_rank(line, lane, seq, #weights)
 if not in_line then
   lengths[index + 1] = lengths[index + 1] + 1
 end

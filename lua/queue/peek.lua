@@ -49,6 +49,46 @@ local function lane_bounds(index, lanes)
     index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
 end
 -- end part
+-- part lane_behind
+-- The next lane behind that one that somebody stands in.
+local function lane_behind(line_key, index)
+  local head = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', (index + 1) * lane_size), '+inf',
+    'WITHSCORES', 'LIMIT', '0', '1')
+  return head[2] and math.min(15, math.floor(tonumber(head[2]) / lane_size))
+end
+-- end part
+-- part lane_heads
+-- The first of a lane. With those of the last one stand those of lanes that the line does not have any more, all of them in
+-- the order of their sequences: else whoever stands there would wait behind every newcomer.
+local function lane_heads(line_key, index, lanes, most)
+  local lower, upper = lane_bounds(index, lanes)
+  local behind = index == lanes - 1 and index < 15 and lane_behind(line_key, index)
+  if not behind then
+    return redis.call('ZRANGEBYSCORE', line_key, lower, upper, 'LIMIT', '0', most)
+  end
+  local found = {}
+  while index do
+    local _, limit = lane_bounds(index, 16)
+    local page = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', index * lane_size), limit, 'WITHSCORES',
+      'LIMIT', '0', most)
+    for i = 1, #page, 2 do
+      found[#found + 1] = { member = page[i], seq = tonumber(page[i + 1]) - index * lane_size, place = #found }
+    end
+    index = index < 15 and lane_behind(line_key, index)
+  end
+  table.sort(found, function(a, b)
+    if a.seq == b.seq then
+      return a.place < b.place
+    end
+    return a.seq < b.seq
+  end)
+  local members = {}
+  for i = 1, math.min(#found, tonumber(most)) do
+    members[i] = found[i].member
+  end
+  return members
+end
+-- end part
 -- part turns
 -- The virtual time of each lane.
 local function lanes_ahead(text, lanes)
@@ -108,9 +148,8 @@ end
 
 local heads, at, ahead = {}, {}, lanes_ahead(redis.call('HGET', gate, 'lanes'), #weights)
 for i = 1, #weights do
-  local lower, upper = lane_bounds(i - 1, #weights)
   heads[i], at[i] = {}, 1
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, lower, upper, 'LIMIT', '0', ARGV[2])) do
+  for _, member in ipairs(lane_heads(line, i - 1, #weights, ARGV[2])) do
     if is_name(member) then
       heads[i][#heads[i] + 1] = member
     end

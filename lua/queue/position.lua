@@ -51,12 +51,14 @@ local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
 -- end part
 -- part rate
--- How many the gate lets through in a second: a fixed number, or so many for each live backend.
-local function gate_rate(fixed, each, roster_key)
+-- How many the gate lets through in a second: a fixed number, or so many for each live node. One that has not beaten for
+-- 3 s or for a lease, as the last round found it on the nodes, whichever is longer, is not alive (R-24).
+local function gate_rate(fixed, each, roster_key, lease_text)
   if fixed > 0 then
     return fixed
   end
-  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - 3000), string.format('%.0f', now + 3000))
+  local span = math.max(3000, math.min(600000, whole(lease_text) or 0))
+  return each * redis.call('ZCOUNT', roster_key, string.format('%.0f', now - span), string.format('%.0f', now + span))
 end
 -- end part
 -- part lanes
@@ -65,6 +67,30 @@ local lane_size = 4398046511104
 local function lane_bounds(index, lanes)
   return string.format('%.0f', index * lane_size),
     index == lanes - 1 and '+inf' or '(' .. string.format('%.0f', (index + 1) * lane_size)
+end
+-- end part
+-- part lane_behind
+-- The next lane behind that one that somebody stands in.
+local function lane_behind(line_key, index)
+  local head = redis.call('ZRANGEBYSCORE', line_key, string.format('%.0f', (index + 1) * lane_size), '+inf',
+    'WITHSCORES', 'LIMIT', '0', '1')
+  return head[2] and math.min(15, math.floor(tonumber(head[2]) / lane_size))
+end
+-- end part
+-- part lane_rank
+-- How many are served before whoever has that sequence in the lane, out of the same lane and those served with it.
+local function lane_rank(line_key, lane, seq, lanes)
+  local own = math.min(lane, 15)
+  local index = math.min(own, lanes - 1)
+  local is_last, rank = index == lanes - 1, 0
+  while index do
+    -- Of equal sequences the lower lane comes first.
+    local upper = string.format('%.0f', index * lane_size + seq)
+    rank = rank + redis.call('ZCOUNT', line_key, string.format('%.0f', index * lane_size),
+      index < own and upper or '(' .. upper)
+    index = is_last and index < 15 and lane_behind(line_key, index)
+  end
+  return rank
 end
 -- end part
 -- part lengths
@@ -79,8 +105,8 @@ local function lane_lengths(line_key, lanes, in_all)
 end
 -- end part
 
-local rate = gate_rate(fixed, each, roster)
-local state = redis.call('HMGET', gate, 'busy', 'recent', 'lanes', 'paused', 'bucket', 'serial', 'full')
+local state = redis.call('HMGET', gate, 'busy', 'recent', 'lanes', 'paused', 'bucket', 'serial', 'full', 'lease')
+local rate = gate_rate(fixed, each, roster, state[8])
 local waiting = redis.call('ZCARD', line)
 local answer
 local score = player ~= '' and redis.call('ZSCORE', line, player)
@@ -92,10 +118,8 @@ elseif score then
   local seq, lane = string.match(redis.call('HGET', tickets, player) or '', '^(%d+) (%d+) ')
   score = whole(score) or 0
   local at = math.floor(score / lane_size)
-  local index = math.min(at, #weights - 1)
-  local lower = lane_bounds(index, #weights)
   answer = { 'WAITING', seq or string.format('%.0f', score - at * lane_size), lane or string.format('%.0f', at),
-    string.format('%.0f', redis.call('ZCOUNT', line, lower, '(' .. string.format('%.0f', score))),
+    string.format('%.0f', lane_rank(line, at, score - at * lane_size, #weights)),
     state[4] == '1' and '0' or string.format('%.0f', rate), state[1] or '0', state[7] or '0', state[2] or '',
     state[3] or '' }
 else

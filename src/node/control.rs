@@ -74,6 +74,14 @@ impl KillArg {
     }
 }
 
+impl Invocation {
+    /// Adds kill entries, each as its bytes and what was made of them.
+    #[must_use]
+    pub(crate) fn kills<const N: usize>(self, kills: [KillArg; N]) -> Self {
+        kills.iter().fold(self, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
+    }
+}
+
 impl Control {
     /// Reads all entries and verifies those whose bytes changed. What does not verify is audited once for each change.
     /// Callers at the same time share a read that began after each of them called. Cancel safe.
@@ -159,6 +167,16 @@ impl Control {
             Some(known) => KillArg { bytes: known.bytes.clone(), on: is_on(known) },
             None => KillArg { bytes: Vec::new(), on: false },
         }
+    }
+
+    /// What a script is told about the switch of the fleet.
+    pub fn kill_of_fleet(&self) -> KillArg {
+        self.kill_arg(KILL)
+    }
+
+    /// What a script is told about the switch of the node `id`; of nobody, that there is none.
+    pub fn kill_of<'a>(&self, id: impl Into<Option<&'a NodeId>>) -> KillArg {
+        id.into().map_or(KillArg { bytes: Vec::new(), on: false }, |id| self.kill_arg(&kill_name(id)))
     }
 
     /// The end of the `config` entry as it was last seen: what a beat compares.

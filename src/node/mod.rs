@@ -6,6 +6,7 @@
 //!
 //! - [`NodeRecord`]: a heartbeat, signed. [`Load`] is what an application reports.
 //! - [`Control`]: the kill switch, drain and config entries, as last verified.
+//! - [`MemberConversation`]: how a member talks to a script that checks its lease and the control entries.
 //! - [`Switches`]: kill and drain of all nodes at one moment.
 //! - [`Lease`]: the right to act; ends by this node's own clock before the store would let anybody else in.
 //! - [`Membership`]: join, beat, leave. [`Arrivals`]: who a beat counts for the first time.
@@ -17,6 +18,7 @@
 
 mod arrivals;
 mod control;
+mod conversation;
 mod directory;
 mod expected;
 mod lease;
@@ -30,6 +32,7 @@ mod view;
 
 pub use arrivals::{ARRIVALS_MAX, Arrivals};
 pub use control::{CONFIG, Control, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, KillArg, drain_name, kill_name};
+pub use conversation::MemberConversation;
 pub use directory::{Directory, DirectoryOptions};
 pub use lease::{Lease, LeaseEvent};
 pub use liveness::{Liveness, LivenessLimits};

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ids::{NodeEpoch, OperationId, SessionId};
 use crate::store::{Invocation, scripts};
 
-use super::line::{Line, REASKS, asked_too_often, signed, text};
+use super::line::{Line, needed_lane};
 use super::outcome::Admission;
 use super::pass::{LoginPass, PassRefusal};
 use super::ticket::Attributes;
@@ -46,12 +46,12 @@ impl Line {
         let via = self.via_name(holder);
         let pass = self.pass_name(player);
         let grace_ms = if gone { options.reconnect_grace_ms.max(1) } else { 0 };
-        for _ in 0..REASKS {
-            let ticket = self.ticket(holder, player, lane, session, attributes);
-            let [server, link] = &places;
-            let call = Invocation::new(
-                &scripts::QUEUE_FAILED,
-                &[
+        let mut asked = self.conversation_of(holder, "reporting a failed transfer", "failed");
+        loop {
+            let call = || {
+                let ticket = self.ticket(holder, player, lane, session, attributes);
+                let [server, link] = &places;
+                let key_list = [
                     keys.lines(),
                     keys.line(name),
                     keys.tickets(name),
@@ -63,32 +63,30 @@ impl Line {
                     self.held(server.as_ref()),
                     self.held(link.as_ref()),
                     keys.gate(name),
-                ],
-            )
-            .arg(name.as_str())
-            .arg(player.as_str());
-            let call = signed(call, &ticket)
-                .arg(admission.pass.serial)
-                .arg(grace_ms)
-                .arg(text(server.as_ref()))
-                .arg(text(link.as_ref()))
-                .arg(options.max_failures)
-                .arg(keys.line_events())
-                .arg(admission.session.as_str());
-            let answer = self.store.run(&call).await?;
-            self.count("failed", &answer);
+                ];
+                Invocation::new(&scripts::QUEUE_FAILED, &key_list)
+                    .arg(name.as_str())
+                    .arg(player.as_str())
+                    .ticket(&ticket)
+                    .arg(admission.pass.serial)
+                    .arg(grace_ms)
+                    .places(server.as_ref(), link.as_ref())
+                    .arg(options.max_failures)
+                    .arg(keys.line_events())
+                    .arg(admission.session.as_str())
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "BACK" => return Ok(Failed::Back),
                 "AWAY" => return Ok(Failed::Away),
                 "OUT" => return Ok(Failed::Out),
                 "LATE" => return Ok(Failed::Late),
                 "LANDED" => return Ok(Failed::Landed),
-                "LANE" => lane = u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())?,
+                "LANE" => lane = needed_lane(&answer)?,
                 "NEED" => places = self.needed_places(&answer, 0)?,
-                _ => self.refused(&answer, holder).await?,
+                _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("reporting a failed transfer"))
     }
 
     /// The admitted player is on the server: no later enter is answered with this pass. The place stays held until a
@@ -96,17 +94,16 @@ impl Line {
     pub async fn arrived(&self, pass: &LoginPass) -> Result<bool> {
         let keys = self.store.keys();
         let name = self.pass_name(&pass.player);
-        let call = Invocation::new(
-            &scripts::QUEUE_ARRIVED,
-            &[keys.pass(&name), self.held(pass.server.as_ref()), self.held(pass.link.as_ref())],
-        )
-        .arg(pass.player.as_str())
-        .arg(pass.serial)
-        .arg(text(pass.server.as_ref()))
-        .arg(text(pass.link.as_ref()))
-        .arg(self.options.arrive_ms);
-        let answer = self.store.run(&call).await?;
-        self.count("arrived", &answer);
+        let (server, link) = (pass.server.as_ref(), pass.link.as_ref());
+        let key_list = [keys.pass(&name), self.held(server), self.held(link)];
+        let call = || {
+            Invocation::new(&scripts::QUEUE_ARRIVED, &key_list)
+                .arg(pass.player.as_str())
+                .arg(pass.serial)
+                .places(server, link)
+                .arg(self.options.arrive_ms)
+        };
+        let answer = self.conversation("noting an arrival", "arrived").ask(call).await?;
         match answer.word() {
             "ARRIVED" => Ok(true),
             // A row that names other places than the signed pass is not the one that was signed.
@@ -136,18 +133,17 @@ impl Line {
                 None => [own, pass_key, pass_key],
             });
         }
-        let call = Invocation::new(&scripts::QUEUE_REDEEM, &key_list)
-            .arg(pass.player.as_str())
-            .arg(pass.serial)
-            .arg(op.as_str())
-            .arg(me.id.as_str())
-            .arg(me.epoch.0)
-            .arg(text(pass.server.as_ref()))
-            .arg(text(pass.link.as_ref()))
-            .arg(pass.op.as_str())
-            .arg(self.options.arrive_ms);
-        let answer = self.store.run(&call).await?;
-        self.count("redeem", &answer);
+        let call = || {
+            Invocation::new(&scripts::QUEUE_REDEEM, &key_list)
+                .arg(pass.player.as_str())
+                .arg(pass.serial)
+                .arg(op.as_str())
+                .member(me)
+                .places(pass.server.as_ref(), pass.link.as_ref())
+                .arg(pass.op.as_str())
+                .arg(self.options.arrive_ms)
+        };
+        let answer = self.conversation_of(me, "redeeming a pass", "redeem").ask(call).await?;
         Ok(match answer.word() {
             "REDEEMED" => {
                 if let Some(arrivals) = &self.arrivals {
@@ -160,10 +156,7 @@ impl Line {
             "VOID" => Err(PassRefusal::Void),
             "EXPIRED" => Err(PassRefusal::Expired),
             "NOT_YOURS" => Err(PassRefusal::WrongAudience),
-            _ => {
-                self.refused(&answer, me).await?;
-                return Err(answer.unexpected());
-            }
+            _ => return Err(answer.unexpected()),
         })
     }
 }

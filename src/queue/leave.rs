@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::ids::{NodeEpoch, NodeId, Player, SessionId};
 use crate::store::{Invocation, scripts};
 
-use super::line::{Line, REASKS, asked_too_often, text};
+use super::line::Line;
 use super::outcome::Left;
 
 impl Line {
@@ -21,14 +21,14 @@ impl Line {
     }
 
     async fn out(&self, holder: &NodeEpoch, player: &Player, session: &SessionId, grace_ms: u64) -> Result<Left> {
-        let (keys, name) = (self.store.keys(), &self.options.name);
+        let (keys, name, pass) = (self.store.keys(), &self.options.name, self.pass_name(player));
         let (mut holder, mut places): (NodeEpoch, [Option<NodeId>; 2]) = (holder.clone(), [None, None]);
-        for _ in 0..REASKS {
-            let (via, pass) = (self.via_name(&holder), self.pass_name(player));
-            let [server, link] = &places;
-            let call = Invocation::new(
-                &scripts::QUEUE_LEAVE,
-                &[
+        let mut asked = self.conversation("leaving a line", "leave");
+        loop {
+            let call = || {
+                let via = self.via_name(&holder);
+                let [server, link] = &places;
+                let key_list = [
                     keys.lines(),
                     keys.line(name),
                     keys.tickets(name),
@@ -38,34 +38,26 @@ impl Line {
                     keys.pass(&pass),
                     self.held(server.as_ref()),
                     self.held(link.as_ref()),
-                ],
-            )
-            .arg(name.as_str())
-            .arg(player.as_str())
-            .arg(session.as_str())
-            .arg(&holder.to_string())
-            .arg(grace_ms)
-            .arg(text(server.as_ref()))
-            .arg(text(link.as_ref()))
-            .arg(keys.line_events());
-            let answer = self.store.run(&call).await?;
-            self.count("leave", &answer);
-            return Ok(match (answer.word(), answer.values().first().map(String::as_str)) {
-                ("LEFT", _) => Left::Left,
-                ("AWAY", _) => Left::Away,
-                ("OTHER", _) => Left::Other,
-                ("NONE", _) => Left::None,
-                ("NEED", Some("holder")) => {
-                    holder = self.needed_holder(answer.text(1)?, player)?;
-                    continue;
-                }
-                ("NEED", _) => {
-                    places = self.needed_places(&answer, 1)?;
-                    continue;
-                }
+                ];
+                Invocation::new(&scripts::QUEUE_LEAVE, &key_list)
+                    .arg(name.as_str())
+                    .arg(player.as_str())
+                    .arg(session.as_str())
+                    .arg(&holder.to_string())
+                    .arg(grace_ms)
+                    .places(server.as_ref(), link.as_ref())
+                    .arg(keys.line_events())
+            };
+            let answer = asked.ask(call).await?;
+            match (answer.word(), answer.values().first().map(String::as_str)) {
+                ("LEFT", _) => return Ok(Left::Left),
+                ("AWAY", _) => return Ok(Left::Away),
+                ("OTHER", _) => return Ok(Left::Other),
+                ("NONE", _) => return Ok(Left::None),
+                ("NEED", Some("holder")) => holder = self.needed_holder(answer.text(1)?, player)?,
+                ("NEED", _) => places = self.needed_places(&answer, 1)?,
                 _ => return Err(answer.unexpected()),
-            });
+            }
         }
-        Err(asked_too_often("leaving a line"))
     }
 }

@@ -3,23 +3,18 @@ use std::sync::Arc;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
-use crate::node::{Arrivals, Control, KILL, KillArg, kill_name};
-use crate::store::{Answer, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
+use crate::node::{Arrivals, Control, MemberConversation};
+use crate::store::{Answer, Conversation, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
 
-use super::admission::Pick;
+use super::admission::{Pick, Target};
 use super::estimate::LineState;
 use super::new_players::NewPlayers;
 use super::options::LineOptions;
 use super::outcome::{Admission, Entered, Waiting};
 use super::pass::{LoginPass, PassRow};
 use super::ticket::{Attributes, Ticket};
-
-/// How often one call may be asked for other keys, another lane, other control entries or another time before it gives
-/// up.
-pub(super) const REASKS: usize = 8;
 
 /// One line of a zone. Cheap to clone. Every operation is repeated under its own session or operation while the store
 /// does not answer; after [`Error::Unreachable`] the same call gives the definite answer.
@@ -69,6 +64,26 @@ impl Line {
         &self.store
     }
 
+    /// Talks to a script that checks nobody's lease. `what` names it in the count of answers.
+    pub(super) fn conversation(
+        &self,
+        during: &'static str,
+        what: &'static str,
+    ) -> Conversation<'_, impl Fn(&Answer) + '_> {
+        Conversation::new(&self.store, during, move |answer| self.count(what, answer))
+    }
+
+    /// Talks to a script that checks the lease of `who`.
+    pub(super) fn conversation_of<'a>(
+        &'a self,
+        who: &'a NodeEpoch,
+        during: &'static str,
+        what: &'static str,
+    ) -> MemberConversation<'a, impl Fn(&Answer) + 'a> {
+        let count = move |answer: &Answer| self.count(what, answer);
+        MemberConversation::new(&self.store, &self.verifier, who, during, count).obeying(&self.control)
+    }
+
     /// A player was sent where the pass says.
     pub(super) fn sent(&self, pass: &LoginPass) {
         for id in [&pass.server, &pass.link].into_iter().flatten() {
@@ -79,10 +94,6 @@ impl Line {
     /// How many may be sent to a node now.
     pub(super) fn new_left(&self, id: &NodeId) -> u64 {
         self.new_players.left(id, self.options.gate.per_backend, boot_ms())
-    }
-
-    pub(super) fn kill(&self, id: Option<&NodeId>) -> KillArg {
-        id.map_or(KillArg { bytes: Vec::new(), on: false }, |id| self.control.kill_arg(&kill_name(id)))
     }
 
     /// What stands behind `via:` in the name of the set of those who wait through `holder`.
@@ -174,51 +185,49 @@ impl Line {
             });
         }
         let (mut lane, mut other) = (lane, None);
-        let op = OperationId::fresh();
-        for _ in 0..REASKS {
-            let ticket = self.ticket(holder, player, lane, session, attributes);
-            let expires_at_ms = self.store.clock().now_ms().saturating_add(self.options.pass_ms);
-            let mut pass = LoginPass {
-                line: self.options.name.clone(),
-                player: player.clone(),
-                server: offer.and_then(|pick| pick.server.as_ref()).map(|target| target.id.clone()),
-                link: offer.and_then(|pick| pick.link.as_ref()).map(|target| target.id.clone()),
-                serial: 0,
-                expires_at_ms,
-                op: op.clone(),
+        let mut pass = self.draft_pass(player, offer);
+        let mut asked = self.conversation_of(holder, "entering a line", "enter");
+        loop {
+            let call = || {
+                pass.expires_at_ms = self.store.clock().now_ms().saturating_add(self.options.pass_ms);
+                let ticket = self.ticket(holder, player, lane, session, attributes);
+                self.enter_call(&ticket, other.as_ref(), offer, &pass, kept)
             };
-            let answer = self.store.run(&self.enter_call(&ticket, other.as_ref(), offer, &pass, kept)).await?;
-            self.count("enter", &answer);
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "ADMITTED" => {
                     metrics::counter!("maitred_admissions_total", "line" => self.options.name.to_string()).increment(1);
                     pass.serial = answer.number(0)?;
                     self.sent(&pass);
-                    return Ok(Entered::Admitted(Admission {
-                        pass,
-                        seq: answer.number(1)?,
-                        lane,
-                        session: session.clone(),
-                    }));
+                    let (seq, session) = (answer.number(1)?, session.clone());
+                    return Ok(Entered::Admitted(Admission { pass, seq, lane, session }));
                 }
                 "PASS" => return self.standing_pass(player, session, &answer).map(Entered::Admitted),
                 "WAITING" => {
-                    let place = self.place(&answer)?;
-                    return Ok(Entered::Waiting(Waiting {
-                        session: session.clone(),
-                        seq: place.0,
-                        lane: place.1,
-                        position: place.2,
-                        estimate_ms: place.3,
-                    }));
+                    let (seq, lane, position, estimate_ms) = self.place(&answer)?;
+                    let session = session.clone();
+                    return Ok(Entered::Waiting(Waiting { session, seq, lane, position, estimate_ms }));
                 }
                 "FULL" => return Ok(Entered::Full),
-                "LANE" => lane = u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())?,
+                "LANE" => lane = needed_lane(&answer)?,
                 "NEED" => other = Some(self.needed_holder(answer.text(0)?, player)?),
-                _ => self.refused(&answer, holder).await?,
+                _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("entering a line"))
+    }
+
+    /// The pass of an admission to where `offer` leads, of an operation of its own. When it ends is said with each call.
+    fn draft_pass(&self, player: &Player, offer: Option<&Pick>) -> LoginPass {
+        let id = |target: Option<&Target>| target.map(|target| target.id.clone());
+        LoginPass {
+            line: self.options.name.clone(),
+            player: player.clone(),
+            server: id(offer.and_then(|pick| pick.server.as_ref())),
+            link: id(offer.and_then(|pick| pick.link.as_ref())),
+            serial: 0,
+            expires_at_ms: 0,
+            op: OperationId::fresh(),
+        }
     }
 
     /// The call of an enter without an offer, for many in one pipeline.
@@ -230,15 +239,8 @@ impl Line {
         session: &SessionId,
         attributes: &Attributes,
     ) -> Invocation {
-        let pass = LoginPass {
-            line: self.options.name.clone(),
-            player: player.clone(),
-            server: None,
-            link: None,
-            serial: 0,
-            expires_at_ms: self.store.clock().now_ms().saturating_add(self.options.pass_ms),
-            op: OperationId::fresh(),
-        };
+        let mut pass = self.draft_pass(player, None);
+        pass.expires_at_ms = self.store.clock().now_ms().saturating_add(self.options.pass_ms);
         self.enter_call(&self.ticket(holder, player, 0, session, attributes), None, None, &pass, 0)
     }
 
@@ -277,26 +279,28 @@ impl Line {
             });
         }
         let sig = if offer.is_some() { pass.sign(&self.verifier) } else { String::new() };
-        let mut call = Invocation::new(&scripts::QUEUE_ENTER, &key_list).arg(name.as_str()).arg(ticket.player.as_str());
-        call = signed(call, ticket).arg(options.max_waiting);
-        call = self
-            .gate_args(call.arg(&options.lanes_text()))
+        Invocation::new(&scripts::QUEUE_ENTER, &key_list)
+            .arg(name.as_str())
+            .arg(ticket.player.as_str())
+            .ticket(ticket)
+            .arg(options.max_waiting)
+            .arg(&options.lanes_text())
+            .gate(&options.gate)
             .arg(options.pass_ms)
-            .arg(&other.map(NodeEpoch::to_string).unwrap_or_default());
-        for target in [server, link] {
-            call =
-                call.arg(target.map_or("", |target| target.id.as_str())).arg(target.map_or(0, |target| target.epoch.0));
-        }
-        call =
-            call.arg(pass.expires_at_ms).arg(pass.op.as_str()).arg(&sig).arg(options.arrive_ms).arg(keys.line_events());
-        let kills = [self.control.kill_arg(KILL), self.kill(pass.server.as_ref()), self.kill(pass.link.as_ref())];
-        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict())).arg(kept)
-    }
-
-    /// Fixed rate, rate a backend, burst: as enter and admit take them.
-    pub(super) fn gate_args(&self, call: Invocation) -> Invocation {
-        let gate = &self.options.gate;
-        call.arg(gate.fixed_per_second.unwrap_or(0)).arg(gate.per_backend).arg(gate.burst.unwrap_or(0))
+            .arg(&other.map(NodeEpoch::to_string).unwrap_or_default())
+            .target(server)
+            .target(link)
+            .arg(pass.expires_at_ms)
+            .arg(pass.op.as_str())
+            .arg(&sig)
+            .arg(options.arrive_ms)
+            .arg(keys.line_events())
+            .kills([
+                self.control.kill_of_fleet(),
+                self.control.kill_of(pass.server.as_ref()),
+                self.control.kill_of(pass.link.as_ref()),
+            ])
+            .arg(kept)
     }
 
     /// `PASS serial server link expires_at op v sig seq lane`, verified.
@@ -339,22 +343,7 @@ impl Line {
         Ok([id(from)?, id(from + 1)?])
     }
 
-    /// The answers that several scripts share: Ok where the call can be repeated.
-    pub(super) async fn refused(&self, answer: &Answer, who: &NodeEpoch) -> Result<()> {
-        match answer.word() {
-            "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
-            "SKEW" => self.store.sync_clock().await,
-            "KILLED" => {
-                let entry = answer.text(0)?;
-                Err(Error::KillSwitch { scope: entry.strip_prefix("kill:").unwrap_or("fleet").to_owned() })
-            }
-            "NO_LEASE" => Err(Error::LeaseLost { id: who.id.clone() }),
-            "FENCED" => Err(Error::Fenced { id: who.id.clone(), epoch: who.epoch }),
-            _ => Err(answer.unexpected()),
-        }
-    }
-
-    pub(super) fn count(&self, what: &'static str, answer: &Answer) {
+    fn count(&self, what: &'static str, answer: &Answer) {
         Span::current().record("answer", answer.word());
         let labels =
             [("line", self.options.name.to_string()), ("what", what.to_owned()), ("answer", answer.word().to_owned())];
@@ -362,22 +351,7 @@ impl Line {
     }
 }
 
-/// The arguments that are a ticket's: lane to attributes.
-pub(super) fn signed(call: Invocation, ticket: &Ticket) -> Invocation {
-    call.arg(u32::from(ticket.lane))
-        .arg(ticket.holder.id.as_str())
-        .arg(ticket.holder.epoch.0)
-        .arg(ticket.session.as_str())
-        .arg(ticket.joined_at_ms)
-        .arg(SCHEMA_VERSION_TEXT)
-        .arg(&ticket.sig)
-        .arg(ticket.attributes.as_str())
-}
-
-pub(super) fn text(id: Option<&NodeId>) -> &str {
-    id.map_or("", NodeId::as_str)
-}
-
-pub(super) fn asked_too_often(during: &'static str) -> Error {
-    Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
+/// `LANE lane`: the place is in another lane, which the ticket has to say.
+pub(super) fn needed_lane(answer: &Answer) -> Result<u16> {
+    u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())
 }

@@ -4,10 +4,12 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::ids::{LineName, NodeEpoch, Player};
+use crate::node::roster::score_ms;
 use crate::store::{Answer, Invocation, Key, Row, scripts};
 
 use super::estimate::LineState;
 use super::line::Line;
+use super::options::LANES_MAX;
 use super::pass::PassRow;
 use super::ticket::{Ticket, TicketText};
 
@@ -139,15 +141,40 @@ impl Line {
         let lanes = u64::try_from(self.options.lanes.len()).unwrap_or(1);
         let mut heads = Vec::new();
         for lane in 0..lanes {
-            let min = (lane << LANE_SHIFT).to_string();
-            let max = if lane + 1 == lanes { "+inf".to_owned() } else { format!("({}", (lane + 1) << LANE_SHIFT) };
-            heads.push(self.store.first_between(self.store.keys().line(&self.options.name), &min, &max, most).await?);
+            heads.push(self.lane_heads(lane, lane + 1 == lanes, most).await?);
         }
         let lengths: Vec<u64> = heads.iter().map(|lane| u64::try_from(lane.len()).unwrap_or(0)).collect();
         let order = state.order(&self.options, &lengths, most);
         let player = |(lane, rank): (usize, u64)| heads.get(lane)?.get(usize::try_from(rank).ok()?);
         let first = order.into_iter().filter_map(player).filter_map(|player| Player::new(player).ok()).collect();
         Ok(Standing { first, waiting: answer.number(0)?, state, at_ms: self.store.clock().now_ms() })
+    }
+
+    /// The first of a lane. With those of the last one stand those of lanes that the line does not have any more, all of them
+    /// in the order of their sequences.
+    async fn lane_heads(&self, lane: u64, is_last: bool, most: u64) -> Result<Vec<String>> {
+        let (store, key) = (&self.store, self.store.keys().line(&self.options.name));
+        let begin = |lane: u64| lane << LANE_SHIFT;
+        let last_lane = u64::try_from(LANES_MAX).unwrap_or(u64::MAX) - 1;
+        if !is_last || lane >= last_lane {
+            let max = if is_last { "+inf".to_owned() } else { format!("({}", begin(lane + 1)) };
+            return store.first_between(key, &begin(lane).to_string(), &max, most).await;
+        }
+        let mut found: Vec<(u64, String)> = Vec::new();
+        let mut present = Some(lane);
+        while let Some(lane) = present {
+            let max = if lane == last_lane { "+inf".to_owned() } else { format!("({}", begin(lane + 1)) };
+            let page = store.first_scored_between(key, &begin(lane).to_string(), &max, most).await?;
+            found.extend(page.into_iter().map(|(name, score)| (score_ms(score).saturating_sub(begin(lane)), name)));
+            let behind = match lane == last_lane {
+                true => Vec::new(),
+                false => store.first_scored_between(key, &begin(lane + 1).to_string(), "+inf", 1).await?,
+            };
+            present = behind.first().map(|(_, score)| (score_ms(*score) >> LANE_SHIFT).min(last_lane));
+        }
+        found.sort_by_key(|(seq, _)| *seq);
+        found.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(found.into_iter().map(|(_, name)| name).collect())
     }
 
     /// How many wait through `holder`. One read, no script.

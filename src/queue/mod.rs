@@ -30,6 +30,7 @@
 
 mod admission;
 mod after;
+mod arguments;
 mod estimate;
 mod event;
 mod heads;

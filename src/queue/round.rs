@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::Result;
 use crate::ids::{NodeEpoch, OperationId, Role};
-use crate::node::{KILL, NodeRecord, Snapshot, kill_name};
+use crate::node::{NodeRecord, Snapshot};
 use crate::store::{Answer, Invocation, scripts};
 
 use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
 use super::heads::Head;
-use super::line::{Line, REASKS, asked_too_often, text};
+use super::line::Line;
 use super::outcome::{Admission, Round, Stop};
 use super::pass::LoginPass;
 
@@ -152,27 +152,27 @@ impl Admitter {
                 numbers,
             ));
         }
-        for _ in 0..REASKS {
-            let expires_at_ms = self.line.store.clock().now_ms().saturating_add(self.line.options.pass_ms);
+        let line = &self.line;
+        let call = || {
+            let expires_at_ms = line.store.clock().now_ms().saturating_add(line.options.pass_ms);
             passes.iter_mut().for_each(|(pass, _)| pass.expires_at_ms = expires_at_ms);
-            let call = self.admit_call(who, &heads, &passes, [&servers, &links], expires_at_ms);
-            let answer = self.line.store.run(&call).await?;
-            self.line.count("admit", &answer);
-            if answer.word() == "ROUND" {
-                let mut round = self.read(&answer, &heads, &passes, [&servers, &links])?;
-                round.admitted.iter().for_each(|admission| self.line.sent(&admission.pass));
-                if is_held_up && heads.is_empty() {
-                    round.stop = Stop::Silent;
-                }
-                metrics::gauge!("maitred_line_waiting", "line" => self.line.options.name.to_string())
-                    .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
-                metrics::counter!("maitred_admissions_total", "line" => self.line.options.name.to_string())
-                    .increment(round.admitted.len().try_into().unwrap_or(0));
-                return Ok(round);
-            }
-            self.line.refused(&answer, who).await?;
+            self.admit_call(who, &heads, &passes, [&servers, &links], expires_at_ms)
+        };
+        let answer = line.conversation_of(who, "admitting", "admit").ask(call).await?;
+        if answer.word() != "ROUND" {
+            return Err(answer.unexpected());
         }
-        Err(asked_too_often("admitting"))
+        let mut round = self.read(&answer, &heads, &passes, [&servers, &links])?;
+        round.admitted.iter().for_each(|admission| line.sent(&admission.pass));
+        if is_held_up && heads.is_empty() {
+            round.stop = Stop::Silent;
+        }
+        let label = line.options.name.to_string();
+        metrics::gauge!("maitred_line_waiting", "line" => label.clone())
+            .set(f64::from(u32::try_from(round.waiting).unwrap_or(u32::MAX)));
+        metrics::counter!("maitred_admissions_total", "line" => label)
+            .increment(round.admitted.len().try_into().unwrap_or(0));
+        Ok(round)
     }
 
     fn admit_call(
@@ -216,14 +216,11 @@ impl Admitter {
         }
         key_list.extend(pass_names.iter().map(|name| keys.pass(name)));
 
-        let (kill, own_kill) = (line.control.kill_arg(KILL), line.control.kill_arg(&kill_name(&who.id)));
-        let call = Invocation::new(&scripts::QUEUE_ADMIT, &key_list)
+        let mut call = Invocation::new(&scripts::QUEUE_ADMIT, &key_list)
             .arg(name.as_str())
-            .arg(who.id.as_str())
-            .arg(who.epoch.0)
-            .arg(&options.lanes_text());
-        let mut call = line
-            .gate_args(call)
+            .member(who)
+            .arg(&options.lanes_text())
+            .gate(&options.gate)
             .arg(options.pass_ms)
             .arg(expires_at_ms)
             .arg(options.arrive_ms)
@@ -232,16 +229,12 @@ impl Admitter {
             .arg(keys.line_events())
             .arg(ordered.len())
             .arg(targets.len())
-            .arg(&kill.bytes)
-            .arg(kill.verdict())
-            .arg(&own_kill.bytes)
-            .arg(own_kill.verdict());
+            .kills([line.control.kill_of_fleet(), line.control.kill_of(&who.id)]);
         for (holder, _) in &ordered {
             call = call.arg(&holder.to_string());
         }
         for target in &targets {
-            let kill = line.kill(Some(&target.id));
-            call = call.arg(text(Some(&target.id))).arg(target.epoch.0).arg(&kill.bytes).arg(kill.verdict());
+            call = call.target(Some(target)).kills([line.control.kill_of(&target.id)]);
         }
         for (head, (pass, [server, link])) in heads.iter().zip(passes) {
             let holder = head.holder.as_ref().and_then(|holder| holders.get(holder)).copied().unwrap_or(0);

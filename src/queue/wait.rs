@@ -2,15 +2,13 @@
 
 use serde_json::value::RawValue;
 
-use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::error::{Error, Result};
 use crate::ids::{NodeEpoch, NodeId, Player, Region, RequestId, TokenId};
 use crate::node::roster::score_ms;
-use crate::node::{KILL, kill_name};
 use crate::store::{Invocation, scripts};
 use crate::token::{BookOptions, PAYLOAD_MAX_BYTES, Token};
 
-use super::line::{Line, REASKS, asked_too_often};
+use super::line::Line;
 use super::ticket::{Ticket, TicketText};
 
 /// The attempt of a token that comes out of a wait line: above all that were made on the way into it.
@@ -140,25 +138,28 @@ impl Line {
                 (expires_at_ms.saturating_sub(times.ttl_ms), expires_at_ms),
             )
         };
-        for _ in 0..REASKS {
-            let token = signed(self.store.clock().now_ms().saturating_add(times.ttl_ms));
-            let answer = self.store.run(&self.drain_call(server, wish, &token, other.as_ref(), times)).await?;
-            self.count("drain", &answer);
+        let mut sent: Option<Token> = None;
+        let mut asked = self.conversation_of(server, "draining a wait line", "drain");
+        loop {
+            let call = || {
+                let token = sent.insert(signed(self.store.clock().now_ms().saturating_add(times.ttl_ms)));
+                self.drain_call(server, wish, token, other.as_ref(), times)
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "DRAINED" => {
                     // A repeat after a lost reply was signed with another time than the token that stands.
                     let expires_at_ms = answer.number(0)?;
-                    let stands = token.expires_at_ms == expires_at_ms;
-                    return Ok(Drained::Issued(if stands { token } else { signed(expires_at_ms) }));
+                    let stands = sent.filter(|token| token.expires_at_ms == expires_at_ms);
+                    return Ok(Drained::Issued(stands.unwrap_or_else(|| signed(expires_at_ms))));
                 }
                 "GONE" | "ENDED" | "EVICTED" => return Ok(Drained::Gone),
                 "AWAY" => return Ok(Drained::Away),
                 "TAKEN" | "CANCELLED" => return Ok(Drained::NotNeeded),
                 "NEED" => other = Some(NodeId::new(answer.text(0)?)?),
-                _ => self.refused(&answer, server).await?,
+                _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("draining a wait line"))
     }
 
     fn drain_call(
@@ -173,7 +174,7 @@ impl Line {
         let holder = Ticket::holder_of(&wish.text);
         let via = holder.as_ref().map(|holder| self.via_name(holder));
         let (node, due) = (keys.node(&server.id), keys.due(&server.id));
-        let call = Invocation::new(
+        Invocation::new(
             &scripts::QUEUE_DRAIN,
             &[
                 keys.lines(),
@@ -197,23 +198,14 @@ impl Line {
         .arg(&holder.as_ref().map(NodeEpoch::to_string).unwrap_or_default())
         .arg(&wish.text)
         .arg(token.id.as_str())
-        .arg(server.id.as_str())
-        .arg(server.epoch.0)
-        .arg(wish.request.as_str())
-        .arg(token.attempt)
-        .arg(token.payload.get())
-        .arg(token.issued_at_ms)
-        .arg(token.expires_at_ms)
-        .arg(SCHEMA_VERSION_TEXT)
-        .arg(&token.sig)
-        .arg(if wish.ticket.is_some() { "0" } else { "1" })
-        .arg(other.map_or("", NodeId::as_str))
+        .reservation(token)
+        .arg(wish.ticket.is_none())
+        .arg(other)
         .arg(self.options.reconnect_grace_ms)
         .arg(times.claim_reanimate_ms)
         .arg(times.audit_ms)
         .arg(keys.line_events())
-        .arg(keys.token_events());
-        let kills = [KILL, &kill_name(&server.id)].map(|name| self.control.kill_arg(name));
-        kills.iter().fold(call, |call, kill| call.arg(&kill.bytes).arg(kill.verdict()))
+        .arg(keys.token_events())
+        .kills([self.control.kill_of_fleet(), self.control.kill_of(&server.id)])
     }
 }

@@ -2,122 +2,15 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use redis::aio::{ConnectionLike, ConnectionManager};
-use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::clock::boot_ms;
 use super::connect::Store;
 use super::fault;
-use super::keys::Key;
+use super::invocation::{Answer, Invocation};
 use super::scripts::Script;
 use crate::error::{Error, Result, StoreRefusal};
-
-/// One call of a script: its keys, then its arguments. Repeating it has no second effect, because every script is safe
-/// to repeat under the operation that is among its arguments.
-#[derive(Debug, Clone)]
-pub struct Invocation {
-    script: &'static Script,
-    command: Cmd,
-}
-
-impl Invocation {
-    /// Starts a call of `script` with `keys`, in the order of its header.
-    pub fn new(script: &'static Script, keys: &[Key<'_>]) -> Self {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(script.pinned()).arg(keys.len());
-        for key in keys {
-            command.arg(key);
-        }
-        Self { script, command }
-    }
-
-    /// What goes to the store: EVALSHA, the hash, keys, arguments.
-    pub(super) fn command(&self) -> &Cmd {
-        &self.command
-    }
-
-    /// The keys, as texts.
-    pub(super) fn keys(&self) -> Vec<String> {
-        let mut words = self.command.args_iter().skip(2).map(|word| match word {
-            Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => String::new(),
-        });
-        let count = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
-        words.take(count).collect()
-    }
-
-    /// Adds an argument, in the order of the script's header.
-    #[must_use]
-    pub fn arg(mut self, value: impl ScriptArg) -> Self {
-        value.push(&mut self.command);
-        self
-    }
-}
-
-/// What may be an argument of a script: texts, bytes, whole numbers, keys and channels.
-pub trait ScriptArg {
-    #[doc(hidden)]
-    fn push(self, command: &mut Cmd);
-}
-
-macro_rules! script_arg {
-    ($($type:ty),+) => {$(
-        impl ScriptArg for $type {
-            fn push(self, command: &mut Cmd) {
-                command.arg(self);
-            }
-        }
-    )+};
-}
-script_arg!(&str, &String, &[u8], &Vec<u8>, u64, u32, usize, Key<'_>);
-
-/// What a script answered: a word of its header and the values behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    script: &'static str,
-    items: Vec<String>,
-}
-
-impl Answer {
-    fn read(script: &'static Script, value: Value) -> Result<Self> {
-        let strange = |detail: String| Error::Protocol { during: script.name(), detail };
-        let items: Vec<String> = redis::from_redis_value(value).map_err(|error| strange(error.to_string()))?;
-        match items.first() {
-            Some(word) if script.answers().contains(&word.as_str()) => Ok(Self { script: script.name(), items }),
-            Some(word) => Err(strange(format!("unknown answer {word:?}"))),
-            None => Err(strange("an empty answer".to_owned())),
-        }
-    }
-
-    /// The word.
-    pub fn word(&self) -> &str {
-        self.items.first().map_or("", String::as_str)
-    }
-
-    /// The values behind the word.
-    pub fn values(&self) -> &[String] {
-        self.items.get(1..).unwrap_or(&[])
-    }
-
-    /// The value at `index` behind the word. Errors with [`Error::Protocol`] if there is none.
-    pub fn text(&self, index: usize) -> Result<&str> {
-        self.values().get(index).map(String::as_str).ok_or_else(|| Error::Protocol {
-            during: self.script,
-            detail: format!("{} has no value {index}", self.word()),
-        })
-    }
-
-    /// The whole number at `index` behind the word. Errors with [`Error::Protocol`] if it is none.
-    pub fn number(&self, index: usize) -> Result<u64> {
-        let text = self.text(index)?;
-        text.parse().map_err(|_| Error::Protocol { during: self.script, detail: format!("{text:?} is not a number") })
-    }
-
-    /// The error for an answer that this caller has no use for.
-    pub fn unexpected(&self) -> Error {
-        Error::Protocol { during: self.script, detail: format!("{} does not belong here", self.word()) }
-    }
-}
 
 /// True where the command had no effect and the same command may be taken later without anybody's help.
 fn passes_by_itself(error: &Error) -> bool {
@@ -153,7 +46,7 @@ impl Store {
     pub async fn run(&self, invocation: &Invocation) -> Result<Answer> {
         let deadline = Instant::now() + self.options().operation_timeout;
         let Ok(_turn) = timeout_at(deadline, self.turns().acquire()).await else {
-            return Err(self.unreachable(invocation.script.name(), "not sent: too many calls wait for the store"));
+            return Err(self.unreachable(invocation.script().name(), "not sent: too many calls wait for the store"));
         };
         self.run_until(invocation, deadline).await
     }
@@ -165,7 +58,7 @@ impl Store {
 
     /// Like [`run_first`](Self::run_first), until `deadline`. At least one attempt is made.
     pub async fn run_until(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
-        let script = invocation.script;
+        let script = invocation.script();
         let mut pauses = retry_pauses();
         let mut unknown = false;
         loop {
@@ -199,8 +92,8 @@ impl Store {
     }
 
     async fn run_once(&self, invocation: &Invocation, deadline: Instant) -> Result<Answer> {
-        let script = invocation.script;
-        let mut value = self.send(&invocation.command, deadline).await;
+        let script = invocation.script();
+        let mut value = self.send(invocation.command(), deadline).await;
         for _ in 0..RELOADS_MAX {
             if !matches!(&value, Err(Sent::Redis(error)) if fault::is_no_script(error)) {
                 break;
@@ -219,7 +112,7 @@ impl Store {
     pub async fn run_many(&self, invocations: &[Invocation]) -> Result<Vec<Result<Answer>>> {
         let during = "a pipeline of scripts";
         let started = std::time::Instant::now();
-        let mut values = self.send_all(invocations.iter().map(|call| &call.command), during).await?;
+        let mut values = self.send_all(invocations.iter().map(|call| call.command()), during).await?;
         for _ in 0..RELOADS_MAX {
             let missing: Vec<usize> =
                 values.iter().enumerate().filter(|(_, value)| is_no_script(value)).map(|(index, _)| index).collect();
@@ -239,11 +132,11 @@ impl Store {
         let answers = invocations.iter().zip(values).map(|(call, value)| {
             let outcome = match value {
                 Value::ServerError(error) => {
-                    Err(self.fault_at(call.script.name(), &RedisError::from(error), call.keys()))
+                    Err(self.fault_at(call.script().name(), &RedisError::from(error), call.keys()))
                 }
-                value => Answer::read(call.script, value),
+                value => Answer::read(call.script(), value),
             };
-            measure(call.script, &outcome, took);
+            measure(call.script(), &outcome, took);
             outcome
         });
         Ok(answers.collect())
@@ -252,11 +145,11 @@ impl Store {
     /// Loads the scripts of `calls` and sends the calls behind them in the same write, so that hardly anything comes in
     /// between.
     async fn send_loaded(&self, calls: &[&Invocation], during: &'static str) -> Result<Vec<Value>> {
-        let mut needed: Vec<&'static Script> = calls.iter().map(|call| call.script).collect();
+        let mut needed: Vec<&'static Script> = calls.iter().map(|call| call.script()).collect();
         needed.sort_unstable_by_key(|script| script.name());
         needed.dedup_by_key(|script| script.name());
         let loads: Vec<Cmd> = needed.iter().map(|script| load_command(script)).collect();
-        let commands = loads.iter().chain(calls.iter().map(|call| &call.command));
+        let commands = loads.iter().chain(calls.iter().map(|call| call.command()));
         let mut loaded = self.send_all(commands, during).await?;
         let values = loaded.split_off(loads.len().min(loaded.len()));
         for (script, value) in needed.into_iter().zip(loaded) {

@@ -2,9 +2,9 @@ use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::call::Invocation;
 use super::connect::Store;
 use super::fault;
+use super::invocation::Invocation;
 use crate::error::{Error, Result};
 
 /// A call of a script that is not of the product: what a measurement holds a real call against.

@@ -234,19 +234,32 @@ impl Store {
     /// The first `count` members of a sorted set with scores from `min` up to `max` (as ZRANGEBYSCORE takes them), lowest
     /// first, on a pooled connection.
     pub async fn first_between(&self, key: Key<'_>, min: &str, max: &str, count: u64) -> Result<Vec<String>> {
+        Ok(self.first_scored_between(key, min, max, count).await?.into_iter().map(|(member, _)| member).collect())
+    }
+
+    /// The same with their scores.
+    pub async fn first_scored_between(
+        &self,
+        key: Key<'_>,
+        min: &str,
+        max: &str,
+        count: u64,
+    ) -> Result<Vec<(String, f64)>> {
         let during = "reading a sorted set";
         let mut connection = self.pooled(during).await?;
-        let members: Vec<Vec<u8>> = redis::cmd("ZRANGEBYSCORE")
+        let members: Vec<(Vec<u8>, f64)> = redis::cmd("ZRANGEBYSCORE")
             .arg(key)
             .arg(min)
             .arg(max)
+            .arg("WITHSCORES")
             .arg("LIMIT")
             .arg(0)
             .arg(count)
             .query_async(&mut connection)
             .await
             .map_err(|error| self.fault_at(during, &error, [key]))?;
-        Ok(members.iter().map(|member| String::from_utf8_lossy(member).into_owned()).collect())
+        let text = |(member, score): (Vec<u8>, f64)| (String::from_utf8_lossy(&member).into_owned(), score);
+        Ok(members.into_iter().map(text).collect())
     }
 
     /// The whole of a sorted set, lowest score first, in pages of 256 on a pooled connection.

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
-use crate::store::{Row, Verifier};
+use crate::store::{Invocation, Row, Verifier};
 
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,6 +77,21 @@ pub struct Token {
     pub expires_at_ms: u64,
     /// The signature.
     pub sig: String,
+}
+
+impl Invocation {
+    /// Adds what a backend signs of a token besides its id and player, and the signature: server to signature.
+    pub(crate) fn reservation(self, token: &Token) -> Self {
+        self.arg(&token.server)
+            .arg(token.server_epoch.0)
+            .arg(token.request.as_str())
+            .arg(token.attempt)
+            .arg(token.payload.get())
+            .arg(token.issued_at_ms)
+            .arg(token.expires_at_ms)
+            .arg(SCHEMA_VERSION_TEXT)
+            .arg(&token.sig)
+    }
 }
 
 impl Token {

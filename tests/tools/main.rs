@@ -1,6 +1,7 @@
 //! Tests that need no store: what is read, computed, generated or checked as text.
 
 mod config;
+mod floors;
 mod hostile;
 mod queue_vectors;
 mod requirements;

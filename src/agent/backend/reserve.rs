@@ -168,7 +168,7 @@ fn code_of(error: &Error) -> NoPlaceCode {
     match error {
         Error::KillSwitch { .. } => NoPlaceCode::KillSwitch,
         Error::LeaseLost { .. } | Error::Fenced { .. } => NoPlaceCode::LeaseLost,
-        Error::Refused { .. } => NoPlaceCode::StoreDown,
+        Error::Refused { .. } | Error::Contended { .. } => NoPlaceCode::StoreDown,
         _ => NoPlaceCode::Failed,
     }
 }

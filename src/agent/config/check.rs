@@ -1,11 +1,12 @@
 //! Bounds of the stored values and their relations. Works on a [`Config`] from a file as well as on one that code set.
 
-use super::initial_routing;
+use super::entry_servers;
+use super::fits::{LABELS_MAX, is_label_name, is_label_text, out_of_range, shown};
 use super::model::Config;
 use super::problem::Problem;
 use super::schema::{self, Key, Slot};
 use super::selector;
-use super::walk::{Walked, out_of_range, shown};
+use super::walked::Walked;
 
 /// Checks every value that was taken; the problems join those of the walk.
 pub(super) fn check(walked: &mut Walked) {
@@ -54,7 +55,7 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
         Slot::Labels => labels(key.path, config),
         Slot::Table { check, .. } => check(config),
         Slot::Servers => {
-            let fault = initial_routing::fault(&config.initial_routing.servers);
+            let fault = entry_servers::fault(&config.initial_routing.servers);
             fault.map(|what| (key.path.to_owned(), what)).into_iter().collect()
         }
     }
@@ -63,14 +64,14 @@ fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
 fn labels(path: &str, config: &Config) -> Vec<(String, String)> {
     let labels = &config.node.labels;
     let mut found = Vec::new();
-    if labels.len() > schema::LABELS_MAX {
+    if labels.len() > LABELS_MAX {
         found.push((path.to_owned(), format!("{} labels are too many", labels.len())));
     }
     for (name, text) in labels {
-        if !schema::is_label_name(name) {
+        if !is_label_name(name) {
             found.push((shown(path, name), "the name of the label does not fit".to_owned()));
         }
-        if !schema::is_label_text(text) {
+        if !is_label_text(text) {
             found.push((shown(path, name), format!("the text of the label does not fit ({} bytes)", text.len())));
         }
     }

@@ -1,9 +1,9 @@
 //! `limits`: names to what one player may do.
 
+use super::fits::shown;
 use super::model::Config;
 use super::problem::Problem;
 use super::table::{Entry, Problems};
-use super::walk::shown;
 use super::yaml::Node;
 use crate::error::Error;
 use crate::ids::LimitName;

@@ -38,8 +38,11 @@
 //! ```
 
 mod check;
+mod entry_servers;
+mod fits;
 mod initial_routing;
 mod limits;
+mod line_config;
 mod lines;
 mod load;
 mod model;
@@ -51,13 +54,15 @@ mod routes;
 mod schema;
 mod sections;
 mod selector;
+mod selector_config;
 mod table;
 mod url;
 mod walk;
+mod walked;
 mod yaml;
 
 pub use initial_routing::InitialRoutingConfig;
-pub use lines::LineConfig;
+pub use line_config::LineConfig;
 #[doc(hidden)]
 pub use load::Stated;
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
@@ -68,5 +73,5 @@ pub use model::{
 pub use push::{PUSH_MAX_BYTES, Push};
 pub use routes::RoutesConfig;
 pub(crate) use routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS};
-pub use selector::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
+pub use selector_config::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::initial_routing::InitialRoutingConfig;
-use super::lines::LineConfig;
+use super::line_config::LineConfig;
 use super::routes::RoutesConfig;
-use super::selector::SelectorConfig;
+use super::selector_config::SelectorConfig;
 use super::url::SecretUrl;
 use crate::ids::{LimitName, LineName, NodeId, Role, Zone};
 use crate::limit::Limit;

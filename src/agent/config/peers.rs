@@ -1,10 +1,9 @@
 //! `peers`: nodes that are expected, beside those that are discovered (NOD-12).
 
+use super::fits::{is_addr, shown};
 use super::model::{Config, PeerConfig};
 use super::problem::Problem;
-use super::schema::is_addr;
 use super::table::Problems;
-use super::walk::shown;
 use super::yaml::Node;
 use crate::ids::{NodeId, Role};
 

@@ -3,10 +3,11 @@
 use serde_json::Value as Json;
 
 use super::check;
+use super::fits::shown;
 use super::model::Config;
 use super::problem::{Problem, all_or_error};
 use super::sections;
-use super::walk::{self, shown};
+use super::walk;
 use super::yaml::{self, Node, Value};
 use crate::error::Result;
 

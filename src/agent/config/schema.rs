@@ -1,25 +1,20 @@
 //! Every key of the file in one table: path, type, bounds, and where the value goes. The walk, the checks, the messages
 //! and [`Config::keys`](super::Config::keys) all read it, so they cannot disagree.
 
-use super::initial_routing;
+use super::entry_servers;
+use super::fits::{LABEL_MAX_BYTES, LABELS_MAX, is_addr};
 use super::model::Config;
 use super::problem::Problem;
 use super::routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS, TIME_MAX_MS};
-use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED, OnNoCandidate};
+use super::selector::{BACKENDS_ALLOWED, METRICS_ALLOWED};
+use super::selector_config::OnNoCandidate;
 use super::url::SecretUrl;
 use super::yaml::Node;
 use super::{limits, lines, peers};
 use crate::ids::{NAME_MAX_BYTES, NodeId, Role, Zone};
 
-/// Most labels of a node.
-pub(super) const LABELS_MAX: usize = 16;
-/// Longest text of a label, in bytes.
-pub(super) const LABEL_MAX_BYTES: usize = 128;
 /// Longest text for a player, in bytes.
 const TEXT_MAX_BYTES: usize = 512;
-/// Longest address, in bytes.
-const ADDR_MAX_BYTES: usize = 255;
-
 /// One key.
 pub(super) struct Key {
     /// Path from the top, joined by dots.
@@ -81,7 +76,7 @@ impl Key {
             Slot::Flag(_) => "true or false".to_owned(),
             Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
             Slot::Seconds { min, max, .. } => format!("a whole number of seconds from {min} to {max}"),
-            Slot::Servers => initial_routing::SERVERS_ALLOWED.to_owned(),
+            Slot::Servers => entry_servers::SERVERS_ALLOWED.to_owned(),
             Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
             Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
             Slot::Table { allowed, .. } => (*allowed).to_owned(),
@@ -298,27 +293,4 @@ fn is_variable(text: &str) -> bool {
     text.len() <= NAME_MAX_BYTES
         && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
         && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
-}
-
-/// True for an address that players can be sent to.
-pub(super) fn is_addr(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let host_fits = match host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
-        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && !host.contains([':', '[', ']']),
-    };
-    let port_fits = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
-    host_fits && port_fits && text.len() <= ADDR_MAX_BYTES && !text.chars().any(|c| c.is_whitespace() || c.is_control())
-}
-
-/// True for a name that a label may have.
-pub(super) fn is_label_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= NAME_MAX_BYTES
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
-}
-
-/// True for a text that a label may have.
-pub(super) fn is_label_text(text: &str) -> bool {
-    text.len() <= LABEL_MAX_BYTES && !text.chars().any(char::is_control)
 }

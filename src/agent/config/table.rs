@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use super::fits::shown;
 use super::problem::{Place, Problem};
-use super::walk::shown;
 use super::yaml::{Node, Value};
 
 /// One key with its value.

@@ -1,28 +1,15 @@
 //! Assigns a parsed tree to a [`Config`] along the table: unknown keys, repeated keys and wrong types are found here,
 //! bounds in `check`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::initial_routing;
+use super::entry_servers;
+use super::fits::{join, out_of_range, shown};
 use super::model::Config;
-use super::problem::{Place, Problem};
 use super::schema::{self, Key, Slot};
 use super::selector;
+use super::walked::Walked;
 use super::yaml::{Node, Value};
-
-/// What a walk found.
-#[derive(Debug, Default)]
-pub(super) struct Walked {
-    /// The values of the file over those it started from.
-    pub config: Config,
-    /// Where each key that the file gives has its value.
-    pub places: BTreeMap<&'static str, Place>,
-    /// The same below keys whose names are the file's own, by path.
-    pub spots: BTreeMap<String, Place>,
-    /// Keys whose value was not taken: comparing others with them would only mislead.
-    pub bad: BTreeSet<&'static str>,
-    pub problems: Vec<Problem>,
-}
 
 /// Walks the whole tree, over the defaults.
 pub(super) fn walk(root: &Node) -> Walked {
@@ -37,10 +24,6 @@ pub(super) fn walk_over(config: Config, root: &Node) -> Walked {
 }
 
 impl Walked {
-    pub(super) fn problem(&mut self, path: impl Into<String>, place: Option<Place>, what: String, allowed: String) {
-        self.problems.push(Problem { path: path.into(), place, what, allowed });
-    }
-
     fn section(&mut self, section: &str, node: &Node) {
         let allowed = schema::names_under(section).join(", ");
         let entries = match &node.value {
@@ -130,7 +113,7 @@ impl Walked {
             }
             (Slot::Labels, Value::Map(entries)) => self.labels(key, entries),
             (Slot::Labels, Value::Nothing) => {}
-            (Slot::Servers, Value::List(items)) => initial_routing::take(self, key, items),
+            (Slot::Servers, Value::List(items)) => entry_servers::take(self, key.path, items),
             (Slot::Servers, other) => return Err(format!("expected a list, found {}", other.kind())),
             (Slot::Text { .. } | Slot::Typed { .. }, other) => {
                 return Err(format!("expected text, found {} (put it in quotes)", other.kind()));
@@ -144,12 +127,6 @@ impl Walked {
             }
         }
         Ok(())
-    }
-
-    /// One item of a list is wrong; the list as a whole is not compared with others then.
-    pub(super) fn item_problem(&mut self, key: &'static Key, number: usize, place: Option<Place>, what: String) {
-        self.bad.insert(key.path);
-        self.problem(format!("{}[{number}]", key.path), place, what, key.allowed());
     }
 
     fn labels(&mut self, key: &'static Key, entries: &[(Node, Node)]) {
@@ -169,18 +146,4 @@ impl Walked {
             }
         }
     }
-}
-
-/// A number that is outside its bounds.
-pub(super) fn out_of_range(number: &dyn std::fmt::Display) -> String {
-    format!("{number} is out of range")
-}
-
-fn join(section: &str, name: &str) -> String {
-    if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
-}
-
-/// The path of a key for a message. A key that is no name is not repeated: a URL with a password may have become one.
-pub(super) fn shown(section: &str, name: &str) -> String {
-    join(section, if schema::is_label_name(name) { name } else { "(a key that is no name)" })
 }

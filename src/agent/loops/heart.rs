@@ -160,6 +160,7 @@ fn refused(core: &Core, error: &Error) -> bool {
 async fn pause(core: &Core, error: &Error) {
     let wait = match error {
         Error::DuplicateNode { lease_left_ms, .. } => Duration::from_millis(*lease_left_ms).min(RETRY_MAX),
+        Error::Contended { .. } => RETRY_MAX / 4,
         _ if error.class() == Class::Store => RETRY_MAX / 4,
         _ => RETRY_MAX,
     };

@@ -88,7 +88,9 @@ impl Reason {
         match error {
             Error::KillSwitch { .. } => Self::KillSwitch,
             Error::LeaseLost { .. } | Error::Fenced { .. } => Self::LeaseLost,
-            Error::Unreachable { .. } | Error::Refused { .. } | Error::Skew { .. } => Self::StoreDown,
+            Error::Unreachable { .. } | Error::Contended { .. } | Error::Refused { .. } | Error::Skew { .. } => {
+                Self::StoreDown
+            }
             _ => Self::Refused,
         }
     }

@@ -17,7 +17,7 @@ const LATE_S: f64 = 0.05;
 // R-51, QUE-4: a deadline of the gate that is woken for early, or a bucket without room for a late one, halves the rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_51_a_gate_with_any_burst_runs_at_its_rate() {
-    for (rate, burst, count) in [(5_u32, Some(1), 20), (5, None, 20)] {
+    for (rate, burst, count) in [(5_u32, Some(1), 20), (5, None, 20), (100, Some(1), 250), (300, Some(2), 600)] {
         let world = World::with(LineConfig { fixed_per_second: Some(rate), burst, tick_ms: 1_000, ..line() });
         let server = world.server("b1", 5_000).await;
         server.accepts(false);
@@ -39,7 +39,7 @@ async fn r_51_a_gate_with_any_burst_runs_at_its_rate() {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let measured = (serials.len() - 1 - begin) as f64 / span;
         let rate_f = f64::from(rate);
-        assert!(measured > 0.85 * rate_f, "burst {burst:?}: {measured:.1} of {rate} a second");
+        assert!(measured > 0.95 * rate_f, "burst {burst:?}: {measured:.1} of {rate} a second");
         for (at, time) in serials.iter().enumerate() {
             for (first_at, first) in serials[..at].iter().enumerate() {
                 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
