@@ -281,7 +281,8 @@ async fn r_25_lines_that_are_pushed_hold_the_places_of_arrivals_from_then_on() {
     lands(&b1, "alice").await;
     assert!(held(&mut conn).await.is_empty(), "without lines nobody reads it");
     let (by, verifier) = operator(&store).await;
-    let push = r#"{"lines":{"login":{}}}"#;
+    // A place is promised for more than two beats, and these are slow.
+    let push = r#"{"lines":{"login":{"arriveMs":3600000,"passMs":3600000}}}"#;
     Control::default().put(&by, &verifier, CONFIG, push, "ops").await.expect("the store answers");
     eventually("the push is in force", LIMIT, async || b1.agent().config_version().borrow().is_some()).await;
     transfer(&p1, "bob").await;
