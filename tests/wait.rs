@@ -24,6 +24,8 @@ mod order;
 mod sidecar;
 #[path = "wait/stall.rs"]
 mod stall;
+#[path = "wait/wishes.rs"]
+mod wishes;
 
 use std::time::Duration;
 

@@ -144,7 +144,9 @@ impl Crossing {
                 Some(waits.end().await)
             }
             Outcome::Transfer(_) => Some(End::Served),
-            Outcome::Refused(refusal) if refusal.reason == Reason::Lost => Some(End::Elsewhere),
+            Outcome::Refused(refusal) if matches!(refusal.reason, Reason::Replaced | Reason::Lost) => {
+                Some(End::Elsewhere)
+            }
             Outcome::Refused(refusal) => Some(End::Refused(refusal.reason.to_string())),
             other => panic!("{other:?}"),
         }

@@ -75,7 +75,9 @@ impl Waits {
             },
             Self::Token(waiting) => match timeout(LIMIT, waiting.end()).await.expect("it ends") {
                 Some(WaitUpdate::Transfer(_)) => End::Served,
-                Some(WaitUpdate::Refused(refusal)) if refusal.reason.as_str() == "lost" => End::Elsewhere,
+                Some(WaitUpdate::Refused(refusal)) if matches!(refusal.reason.as_str(), "lost" | "replaced") => {
+                    End::Elsewhere
+                }
                 Some(WaitUpdate::Refused(refusal)) => End::Refused(refusal.reason.to_string()),
                 Some(WaitUpdate::Position { .. }) | None => End::Silent,
             },

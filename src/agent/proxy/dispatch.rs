@@ -59,6 +59,8 @@ pub(in crate::agent) struct Dispatch {
     claim_op: OperationId,
     claiming: Claiming,
     charge: Charge,
+    /// After a denial of its limit: when to come again.
+    retry_after_ms: Option<u64>,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -86,6 +88,7 @@ impl Dispatch {
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
             charge: Charge::new(core),
+            retry_after_ms: None,
             claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
@@ -122,7 +125,7 @@ impl Dispatch {
         if reason != Reason::StoreDown {
             dispatch.charge.refund().await;
         }
-        Err(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
+        Err(proxy.refusal(reason, detail).retry_after(dispatch.retry_after_ms))
     }
 
     fn key(&self) -> RequestKey {
@@ -136,11 +139,15 @@ impl Dispatch {
 
     /// Into the line. A player who goes away meanwhile leaves it again in the background.
     async fn wait(&mut self, line: LineName) -> Result<Arc<Waiter>, (Reason, String)> {
-        let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy.core));
+        let Self { proxy, request, config, charge, cancelled, .. } = self;
+        let waiting = async {
+            charge.refund().await;
+            proxy.queue.wait_for_place(line, request, config).await
+        };
         tokio::select! {
             biased;
-            () = self.cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
-            waiter = Box::pin(self.proxy.queue.wait_for_place(line, &self.request, &self.config, charge)) => waiter,
+            () = cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
+            waiter = Box::pin(waiting) => waiter,
         }
     }
 
@@ -151,7 +158,14 @@ impl Dispatch {
             return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
         }
         let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
-        self.charge.take(&self.request).await?;
+        match self.charge.take(&self.request).await {
+            Ok(None) => {}
+            Ok(Some(denied)) => {
+                self.retry_after_ms = Some(denied.retry_after_ms);
+                return Err((Reason::Limited, denied.detail));
+            }
+            Err(error) => return Err((Reason::of(&error), error.to_string())),
+        }
         let end = match self.ask_around(&claimant).await {
             Err((reason @ (Reason::NoCandidate | Reason::Refused | Reason::Draining), detail)) => (reason, detail),
             other => return other,
@@ -187,6 +201,9 @@ impl Dispatch {
             ranking = proxy.choose(&self.request.ask, most);
         }
         if ranking.picks.is_empty() {
+            if let Some(why) = gives_no_places(core, &self.request.ask) {
+                return Err((Reason::NoCandidate, why));
+            }
             if let Some(by) = drained_by(core, &self.request.ask, &ranking) {
                 return Err((Reason::Draining, format!("the server is drained by {by}")));
             }
@@ -342,6 +359,17 @@ fn drained_by(core: &Core, ask: &Ask, ranking: &Ranking) -> Option<String> {
     }
     let row = || core.directory.snapshot().get(named)?.record.labels.get(DRAINING_LABEL).cloned();
     core.control.drain(named).map(|entry| entry.by).or_else(row)
+}
+
+/// Why the server that was asked for by name can never give a place.
+fn gives_no_places(core: &Core, ask: &Ask) -> Option<String> {
+    let named = ask.server.as_ref()?;
+    let role = match core.directory.snapshot().get(named) {
+        Some(view) => view.record.role.clone(),
+        None if *named == core.identity.id => core.identity.role.clone(),
+        None => return None,
+    };
+    (!role.gives_places()).then(|| format!("{named} is a {role}, and no node of that role gives places"))
 }
 
 /// A backend was left out for a kill switch of which this proxy knows nothing.

@@ -14,7 +14,7 @@ mod state;
 mod take;
 mod verdict;
 
-pub(super) use charge::Charge;
+pub(super) use charge::{Charge, Denied};
 pub(super) use claiming::Claiming;
 pub(super) use dispatch::{Answer, Dispatch};
 pub(super) use placement::Placement;

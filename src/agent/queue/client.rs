@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use crate::agent::core::Core;
-use crate::agent::model::{Reason, Refusal};
+use crate::agent::model::{Reason, Refusal, Request};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch};
+use crate::node::NodeRecord;
 use crate::store::boot_ms;
 
 use super::entry::OutReason;
@@ -25,8 +26,12 @@ use super::waiter::{Ending, Held, Moment, Waiter};
 pub(super) enum Why {
     /// The place is gone: left, emptied by an operator, or away for longer than the grace.
     Gone,
-    /// Another visit or request of the player has it.
+    /// A newer visit or request of the player waits at this place.
+    Replaced(&'static str),
+    /// The player is, or goes, elsewhere by another visit or request.
     Elsewhere(String),
+    /// The turn came, and the limit of the request's source lets the player through in so many ms only.
+    Limited(u64, String),
     /// It was lost, and the line had become full before the player could enter again.
     Full,
     /// It took longer than `wait.maxWaitMs`.
@@ -131,9 +136,24 @@ impl QueueClient {
         NodeEpoch { id: self.core.identity.id.clone(), epoch: held.known.epoch }
     }
 
-    /// Tells a waiter where it stands: positions of a wait line come with an estimate of their own.
+    /// Some node of the fleet, as far as it is in view, serves what the request asks for.
+    fn is_served(&self, request: &Request) -> bool {
+        let ask = &request.ask;
+        let suits = |record: &NodeRecord| {
+            record.role.gives_places()
+                && ask.server.as_ref().is_none_or(|server| *server == record.id)
+                && ask.region.as_ref().is_none_or(|region| record.load.regions.contains_key(region))
+                && ask.world.as_ref().is_none_or(|world| record.load.worlds.contains(world))
+        };
+        let is_bare = ask.server.is_none() && ask.region.is_none() && ask.world.is_none();
+        is_bare || self.core.directory.recent_snapshot().nodes.iter().any(|view| suits(&view.record))
+    }
+
+    /// Tells a waiter where it stands: positions of a wait line come with an estimate of their own. The line moves past a
+    /// wish that no node serves, so its pace says nothing of that one.
     pub(super) fn tell_place(&self, waiter: &Waiter, position: Option<u64>, estimate_ms: Option<u64>) {
         let estimate_ms = match (&waiter.ending, position) {
+            (Ending::Token(wish), Some(_)) if !self.is_served(&wish.request) => None,
             (Ending::Token(_), Some(position)) => self.table().estimate_ms(waiter.line_name(), position, boot_ms()),
             _ => estimate_ms,
         };
@@ -163,21 +183,24 @@ impl QueueClient {
         let end = match &waiter.ending {
             Ending::Pass(_) => match why {
                 Why::Cancelled(_) => End::Left,
-                Why::Elsewhere(_) => End::Out(OutReason::Elsewhere),
+                Why::Replaced(_) | Why::Elsewhere(_) => End::Out(OutReason::Elsewhere),
                 Why::Full => End::Out(OutReason::Full),
-                Why::Gone | Why::TooLong | Why::Failed(..) => End::Out(OutReason::Gone),
+                Why::Gone | Why::TooLong | Why::Limited(..) | Why::Failed(..) => End::Out(OutReason::Gone),
             },
             Ending::Token(_) => {
                 let line = waiter.line_name();
+                let retry_after_ms = if let Why::Limited(wait_ms, _) = &why { Some(*wait_ms) } else { None };
                 let (reason, detail) = match why {
                     Why::Gone => (Reason::WaitEnded, format!("the place in {line} is gone")),
+                    Why::Replaced(detail) => (Reason::Replaced, detail.to_owned()),
                     Why::Elsewhere(detail) => (Reason::Lost, detail),
+                    Why::Limited(_, detail) => (Reason::Limited, detail),
                     Why::Full => (Reason::QueueFull, "the line was full when it was entered again".to_owned()),
                     Why::TooLong => (Reason::WaitedTooLong, "no place came in within wait.maxWaitMs".to_owned()),
                     Why::Cancelled(detail) => (Reason::Cancelled, detail.to_owned()),
                     Why::Failed(reason, detail) => (reason, detail),
                 };
-                End::Refused(Refusal::new(reason, &self.core.config().texts, detail))
+                End::Refused(Refusal::new(reason, &self.core.config().texts, detail).retry_after(retry_after_ms))
             }
         };
         let closed = self.end(waiter, end);

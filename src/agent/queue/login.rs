@@ -6,7 +6,7 @@ use tracing::Span;
 
 use crate::error::{Error, Result};
 use crate::ids::{LineName, Player, SessionId};
-use crate::queue::{Admission, Attributes, Failed, Left, Place, Waiting};
+use crate::queue::{Admission, Attributes, Failed, Left, Place, QueuedPlace};
 
 use super::client::QueueClient;
 use super::enter::Entrance;
@@ -122,7 +122,7 @@ impl QueueClient {
         let back = self.visitor(Arc::clone(line), player, admission.lane, session.clone(), attributes);
         self.table().insert(&back);
         let (seq, lane) = (admission.seq, admission.lane);
-        let mut place = Waiting { session, seq, lane, position: 1, estimate_ms: None };
+        let mut place = QueuedPlace { session, seq, lane, position: 1, estimate_ms: None };
         match at.position(player).await {
             Ok(Place::Waiting { position, estimate_ms, .. }) => {
                 (place.position, place.estimate_ms) = (position, estimate_ms)

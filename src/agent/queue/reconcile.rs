@@ -115,7 +115,7 @@ impl QueueClient {
         match ticket {
             TicketText::Good(ticket) if ticket.session == held.session && stands => Verdict::Stands,
             TicketText::Good(ticket) if self.is_elsewhere(held, ticket) => {
-                let why = Why::Elsewhere("the player waits through another request or proxy".to_owned());
+                let why = Why::Replaced("the player waits through another request or proxy");
                 Verdict::EndUnlessLost(why, ticket.joined_at_ms)
             }
             // Put away, or of an earlier visit through this node: the present one writes it anew.

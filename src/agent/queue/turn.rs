@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
-use crate::agent::model::{Reason, Transfer};
-use crate::agent::proxy::address;
+use crate::agent::model::{Reason, Request, Transfer};
+use crate::agent::proxy::{Denied, address};
 use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{NodeId, OperationId, Player, SessionId};
 use crate::queue::{Admission, Line, PassRow};
@@ -44,6 +44,19 @@ pub(super) enum Turn {
     NotYet,
     /// Nobody can say now.
     Unknown,
+}
+
+/// What came of claiming the token of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// This proxy moves the player.
+    Moves,
+    /// The wait is over without a place here.
+    Over,
+    /// Nothing: the player stands in front again.
+    Missed,
+    /// It is claimed anew with the next tick.
+    Later,
 }
 
 impl QueueClient {
@@ -176,13 +189,46 @@ impl QueueClient {
         }
     }
 
+    /// Charges the request and claims the token of its turn. Where nothing comes of it the charge goes back; where nobody knows
+    /// what came of it, both are repeated.
     async fn claim(&self, waiter: &Arc<Waiter>, held: &Held, row: TokenRow) -> Result<bool> {
+        let Ending::Token(wish) = &waiter.ending else { return Ok(false) };
+        let mut charge = wish.charge.lock().await;
+        match charge.take(&wish.request).await {
+            Ok(None) => {}
+            Ok(Some(Denied { retry_after_ms, detail })) => {
+                self.refuse(waiter, Why::Limited(retry_after_ms, detail));
+                self.leaves.leave_behind(LeaveRequest::Waiter(Arc::clone(waiter), LeaveKind::Quit));
+                return Ok(true);
+            }
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => {
+                self.refuse(waiter, Why::Failed(Reason::of(&error), error.to_string()));
+                return Ok(true);
+            }
+        }
+        let claimed = self.claim_charged(waiter, &wish.request, held, row).await?;
+        if claimed == Claim::Moves {
+            charge.served();
+        } else {
+            charge.refund().await;
+        }
+        Ok(claimed != Claim::Missed)
+    }
+
+    async fn claim_charged(
+        &self,
+        waiter: &Arc<Waiter>,
+        request: &Request,
+        held: &Held,
+        row: TokenRow,
+    ) -> Result<Claim> {
         let (core, token) = (&self.core, row.token);
         let addr = match core.directory.snapshot().get(&token.server) {
             Some(view) => Some(view.record.addr.clone()),
             None => address(&core.store, &core.verifier, &token.server).await?,
         };
-        let (Some(addr), Some(request)) = (addr, waiter.request()) else { return Ok(false) };
+        let Some(addr) = addr else { return Ok(Claim::Missed) };
         if token.request != held.wish {
             waiter.change(|held| held.claiming = Some(token.clone()));
         }
@@ -193,33 +239,36 @@ impl QueueClient {
                 let key = (waiter.player.clone(), request.id.clone());
                 // Known here first: a cancel finds the transfer or the wait. Where the wait is over, whoever ended it gives the
                 // claim up.
-                if self.requests.advance(&key, Progress::Moving(Box::new(transfer.clone())))
-                    && !self.end(waiter, End::Transfer(Box::new(transfer)))
-                {
+                let is_known = self.requests.advance(&key, Progress::Moving(Box::new(transfer.clone())));
+                let moves = is_known && self.end(waiter, End::Transfer(Box::new(transfer)));
+                if is_known && !moves {
                     self.requests.forget(&key);
                 }
                 if held.may_stand_twice(turn_ms) {
                     self.leave_ticket(waiter, held, held.session.clone(), LeaveKind::Quit);
                 }
+                Ok(if moves { Claim::Moves } else { Claim::Over })
             }
             // Reopened since, by somebody who took this proxy for dead: nobody else moves them, and another claim will do.
             Ok(ClaimOutcome::Lost) if self.is_pending(&token).await? => {
                 waiter.change(|held| held.op = OperationId::fresh());
+                Ok(Claim::Later)
             }
             Ok(ClaimOutcome::Lost) => {
                 self.refuse(waiter, Why::Elsewhere(format!("another proxy moves them to {}", token.server)));
+                Ok(Claim::Over)
             }
             Ok(ClaimOutcome::Expired | ClaimOutcome::Ended(_) | ClaimOutcome::None | ClaimOutcome::ServerGone) => {
-                return Ok(false);
+                Ok(Claim::Missed)
             }
             // Asked again with the next tick, for as long as the token lives; by then as another epoch where this one is over.
-            Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => return Err(error),
-            Err(error) if error.is_retryable() => return Err(error),
+            Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => Err(error),
+            Err(error) if error.is_retryable() => Err(error),
             Err(error) => {
                 self.refuse(waiter, Why::Failed(Reason::of(&error), error.to_string()));
+                Ok(Claim::Over)
             }
         }
-        Ok(true)
     }
 
     async fn is_pending(&self, token: &Token) -> Result<bool> {

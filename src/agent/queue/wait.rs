@@ -33,8 +33,12 @@ pub(in crate::agent) fn line_for(
         return Ok(None);
     }
     let line = match &request.ask.server {
-        // The line of a server that nobody knows would end at once.
-        Some(server) => core.directory.snapshot().get(server).map(|_| LineName::wait_for(server)),
+        // The line of a server that nobody knows would end at once, and nobody would serve that of a node without places.
+        Some(server) => {
+            let snapshot = core.directory.snapshot();
+            let view = snapshot.get(server).filter(|view| view.record.role.gives_places());
+            view.map(|_| LineName::wait_for(server))
+        }
         None => Some(LineName::wait()),
     };
     // Whoever served it might not have what was asked for.
@@ -50,12 +54,11 @@ impl QueueClient {
         line: LineName,
         request: &Request,
         config: &Config,
-        charge: Charge,
     ) -> std::result::Result<Arc<Waiter>, (Reason, String)> {
         let failed = |error: Error| (Reason::of(&error), error.to_string());
         let key = (request.player.clone(), request.id.clone());
         let line = Arc::new(LineHandle::wait(&self.core, line, &config.wait).map_err(failed)?);
-        let (session, ending) = (SessionId::fresh(), Ending::token(request.clone(), charge));
+        let (session, ending) = (SessionId::fresh(), Ending::token(request.clone(), Charge::new(&self.core)));
         let waiter = Waiter::new(line, request.player.clone(), 0, session, ending, self.moment());
         if !self.requests.advance(&key, Progress::Waiting(waiter.line_name().clone())) {
             return Err((Reason::Cancelled, "the player went away".to_owned()));

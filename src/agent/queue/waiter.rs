@@ -10,7 +10,7 @@ use crate::agent::model::Request;
 use crate::agent::proxy::Charge;
 use crate::error::Result;
 use crate::ids::{Epoch, LineName, OperationId, Player, RequestId, SessionId};
-use crate::queue::{Admission, Attributes, POSITIONS_MAX, Waiting as Place};
+use crate::queue::{Admission, Attributes, POSITIONS_MAX, QueuedPlace as Place};
 use crate::token::Token;
 
 use super::keyed_mutex::Key;
@@ -31,12 +31,13 @@ pub(super) enum Ending {
 /// A request that waits.
 pub(super) struct Wish {
     pub request: Request,
-    charge: Mutex<Option<Charge>>,
+    /// What it is charged when its turn comes.
+    pub charge: tokio::sync::Mutex<Charge>,
 }
 
 impl Ending {
     pub fn token(request: Request, charge: Charge) -> Self {
-        Self::Token(Box::new(Wish { request, charge: Mutex::new(Some(charge)) }))
+        Self::Token(Box::new(Wish { request, charge: tokio::sync::Mutex::new(charge) }))
     }
 }
 
@@ -327,25 +328,14 @@ impl Waiter {
         (held.ahead, held.counted_ms) = (ahead, at_ms);
     }
 
-    /// Ends it, once. False where it is over already. What it was charged stands where it has a place, else it is taken back
-    /// in the background.
+    /// Ends it, once. False where it is over already.
     pub(super) fn close(&self, end: End) -> bool {
-        let has_place = matches!(end, End::Transfer(_));
-        let closed = self.told.send_if_modified(|told| {
+        self.told.send_if_modified(|told| {
             let open = told.end.is_none();
             if open {
                 told.end = Some(end);
             }
             open
-        });
-        if closed && let Ending::Token(wish) = &self.ending {
-            let charge = wish.charge.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(mut charge) = charge
-                && has_place
-            {
-                charge.served();
-            }
-        }
-        closed
+        })
     }
 }
