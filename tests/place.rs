@@ -29,7 +29,8 @@ use std::time::Duration;
 use agents_common::player;
 use maitred::ids::BackendName;
 use maitred::place::{
-    AttemptEnd, Decision, Placed, PlacementHandler, Registry, Resolver, Route, ServerView, Source, Unplaced, place,
+    AttemptEnd, Decision, LoginRoute, LoginSource, Placed, PlacementHandler, Registry, Resolver, ServerView, Unplaced,
+    place,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,20 +42,20 @@ fn name(text: &str) -> BackendName {
     BackendName::new(text).expect("a name")
 }
 
-fn list(names: &[&str]) -> Source {
-    Source::list(names.iter().map(|text| name(text)).collect()).expect("a list within the limits")
+fn list(names: &[&str]) -> LoginSource {
+    LoginSource::list(names.iter().map(|text| name(text)).collect()).expect("a list within the limits")
 }
 
 /// Places alice, who stays.
-async fn try_place(registry: &Registry, route: &Route, time: Duration) -> Result<Placed, Unplaced> {
+async fn try_place(registry: &Registry, route: &LoginRoute, time: Duration) -> Result<Placed, Unplaced> {
     place(&player("alice"), registry, route, Instant::now() + time, &CancellationToken::new()).await
 }
 
-async fn placed(registry: &Registry, route: &Route) -> Placed {
+async fn placed(registry: &Registry, route: &LoginRoute) -> Placed {
     try_place(registry, route, PATIENT).await.unwrap_or_else(|unplaced| panic!("{unplaced}"))
 }
 
-async fn unplaced(registry: &Registry, route: &Route, time: Duration) -> Unplaced {
+async fn unplaced(registry: &Registry, route: &LoginRoute, time: Duration) -> Unplaced {
     match try_place(registry, route, time).await {
         Ok(placed) => panic!("placed at {}", placed.registration),
         Err(unplaced) => unplaced,

@@ -22,6 +22,10 @@ mod named;
 mod order;
 #[path = "wait/sidecar.rs"]
 mod sidecar;
+#[path = "wait/stall.rs"]
+mod stall;
+#[path = "wait/wishes.rs"]
+mod wishes;
 
 use std::time::Duration;
 

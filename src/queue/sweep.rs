@@ -21,6 +21,9 @@ const WALK_STEP: usize = 4_096;
 /// Most players of a line that one sweep looks at for a reason: dead proxies and ended graces.
 const SWEEP_MAX: usize = 100_000;
 
+/// How often a line is counted before it is said to be in disorder.
+const COUNTED: usize = 3;
+
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SweepReport {
@@ -84,9 +87,14 @@ impl Line {
         if !due.is_empty() {
             report.add(self.sweep_players(None, &due, false).await?);
         }
-        let counts = self.counts().await?;
+        let mut counts = self.counts().await?;
         // A count in the middle of an enter or a leave may not agree; one that is wrong stays so.
-        if !counts.agree() && !self.counts().await?.agree() {
+        for _ in 1..COUNTED {
+            if !counts.agree() {
+                counts = self.counts().await?;
+            }
+        }
+        if !counts.agree() {
             report.add(self.heal().await?);
         } else if counts.tickets == 0 {
             // The gate of a line that nobody configured goes with its last ticket.
@@ -140,14 +148,13 @@ impl Line {
             let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
             let listed_by = holders_of.get(player).map_or(&[][..], Vec::as_slice);
             let is_astray = listed_by.iter().any(|by| Some(*by) != holder.as_ref());
-            let is_unlisted = waits && holder.as_ref().is_some_and(|holder| !listed_by.contains(&holder));
             if tickets.get(player).is_none() || Player::new(player).is_err() {
                 report.healed += 1;
             } else if !waits && goes_at.is_some_and(|at| is_over(at, now, grace_ms)) {
                 report.out += 1;
             } else if waits && holder.as_ref().is_some_and(|holder| dead.contains(holder)) {
                 report.away += 1;
-            } else if waits == goes_at.is_some() || is_astray || is_unlisted {
+            } else if waits == goes_at.is_some() || is_astray {
                 report.healed += 1;
             }
         }

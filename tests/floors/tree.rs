@@ -48,6 +48,16 @@ impl Tree {
         arrows
     }
 
+    /// What a module hands on, each with the module that has it.
+    pub fn exports(&self, module: &[String]) -> Vec<(String, Module)> {
+        let named = self.modules.get(module).into_iter().flatten().filter(|path| path.hands_on);
+        let exports = named.filter_map(|path| {
+            let home = self.home(&self.absolute(&module.to_vec(), &path.segments)?, 0)?;
+            Some((path.alias.clone()?, home))
+        });
+        exports.collect()
+    }
+
     /// A path as it stands in `module`, from the root of the library; `None` for one of another crate.
     fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
         let mut base = module.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maitred::place::{Decision, Origin, Registry, Route, ServerView, Source, Why};
+use maitred::place::{Decision, LoginRoute, LoginSource, Origin, Registry, ServerView, Why};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ where
     let lobby = Backend::start().await;
     let registry = Registry::new();
     registry.set_static([(name("lobby"), lobby.text())]);
-    let refused = unplaced(&registry, &Route::new(Source::handler(Plugin(answer))), time).await;
+    let refused = unplaced(&registry, &LoginRoute::new(LoginSource::handler(Plugin(answer))), time).await;
     assert!(refused.attempts.is_empty(), "{refused}");
     assert_eq!(lobby.connections(), 0, "the registered lobby is no fall-back");
     refused.why
@@ -76,7 +76,7 @@ async fn plc_1_the_handler_s_order_counts_and_missing_names_are_passed_over() {
     let (a, b) = (Backend::start().await, Backend::start().await);
     let registry = Registry::new();
     registry.set_static([(name("a"), a.text()), (name("b"), b.text())]);
-    let route = Route::new(Source::handler(Plugin(async |view: ServerView| {
+    let route = LoginRoute::new(LoginSource::handler(Plugin(async |view: ServerView| {
         assert_eq!(view.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         Ok(Decision::select_many(["not there", "b", "a"]))
     })));
@@ -106,7 +106,7 @@ async fn plc_4_a_handler_waits_for_a_registration_and_is_placed_by_it() {
             Ok(Decision::select(registration.name.as_str()))
         }
     });
-    let route = Route::new(Source::handler(handler));
+    let route = LoginRoute::new(LoginSource::handler(handler));
     let waiting = {
         let (registry, route) = (registry.clone(), route.clone());
         tokio::spawn(async move { placed(&registry, &route).await })
@@ -138,7 +138,7 @@ async fn plc_7_table_row_2_a_late_answer_is_dropped() {
     registry.set_static([(name("lobby"), lobby.text())]);
     let (ended, gate) = (CancellationToken::new(), CancellationToken::new());
     let (flag, opened) = (ended.clone(), gate.clone());
-    let route = Route::new(Source::handler(Plugin(move |_| {
+    let route = LoginRoute::new(LoginSource::handler(Plugin(move |_| {
         let (flag, opened) = (Flag(flag.clone()), opened.clone());
         async move {
             opened.cancelled().await;
@@ -153,7 +153,7 @@ async fn plc_7_table_row_2_a_late_answer_is_dropped() {
     // Another login passes; the late one would have come before it.
     let deadline = Instant::now() + PATIENT;
     let gone = CancellationToken::new();
-    let direct = Route::new(crate::list(&["lobby"]));
+    let direct = LoginRoute::new(crate::list(&["lobby"]));
     drop(maitred::place::place(&player("bob"), &registry, &direct, deadline, &gone).await.expect("placed"));
     assert_eq!(lobby.closed(1).await, b"");
 }

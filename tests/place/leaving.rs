@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maitred::place::{AttemptEnd, Decision, Registry, Route, Source, Unplaced, Why, place};
+use maitred::place::{AttemptEnd, Decision, LoginRoute, LoginSource, Registry, Unplaced, Why, place};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ enum Way {
 const WAYS: [Way; 3] = [Way::PlayerGone, Way::ShuttingDown, Way::Dropped];
 
 /// Starts a placement, waits until `reached`, and ends it.
-async fn ended(registry: &Registry, route: &Route, way: Way, reached: &CancellationToken) -> Option<Unplaced> {
+async fn ended(registry: &Registry, route: &LoginRoute, way: Way, reached: &CancellationToken) -> Option<Unplaced> {
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let (route, alice) = (route.clone().until(stop.clone()), player("alice"));
     let placing = place(&alice, registry, &route, Instant::now() + PATIENT, &gone);
@@ -59,7 +59,7 @@ async fn plc_7_table_row_8_a_player_who_leaves_ends_the_handler() {
         let registry = Registry::new();
         let (reached, ended_flag) = (CancellationToken::new(), CancellationToken::new());
         let (at, flag) = (reached.clone(), ended_flag.clone());
-        let route = Route::new(Source::handler(Plugin(move |_| {
+        let route = LoginRoute::new(LoginSource::handler(Plugin(move |_| {
             let (at, flag) = (at.clone(), Flag(flag.clone()));
             async move {
                 at.cancel();
@@ -91,7 +91,7 @@ async fn plc_7_table_row_8_a_player_who_leaves_ends_the_look_up_of_a_name() {
                 Ok(vec![addr])
             }
         });
-        let route = Route::new(list(&["lobby", "later"])).with_resolver(names);
+        let route = LoginRoute::new(list(&["lobby", "later"])).with_resolver(names);
         if let Some(unplaced) = ended(&registry, &route, way, &reached).await {
             assert_eq!(ends(&unplaced.attempts), [("lobby", &AttemptEnd::Abandoned), ("later", &AttemptEnd::NotTried)]);
         }
@@ -111,7 +111,7 @@ async fn plc_7_table_row_8_a_player_who_leaves_closes_the_sockets() {
     for way in WAYS {
         let registry = Registry::new();
         registry.set_static([(name("hole"), hole.addr.to_string())]);
-        let (reached, route) = (CancellationToken::new(), Route::new(list(&["hole"])));
+        let (reached, route) = (CancellationToken::new(), LoginRoute::new(list(&["hole"])));
         let connecting = async {
             eventually("it connects", PATIENT, async || hole.connecting() == Some(1)).await;
             reached.cancel();

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use maitred::place::{Absence, AttemptEnd, Origin, Registry, Route, Why};
+use maitred::place::{Absence, AttemptEnd, LoginRoute, Origin, Registry, Why};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ async fn plc_2_table_row_1_an_empty_list_refuses_and_never_picks_whoever_is_regi
     let registry = Registry::new();
     registry.set_static([(name("a"), backend.text())]);
     registry.register(name("b"), backend.text());
-    let refused = unplaced(&registry, &Route::new(list(&[])), PATIENT).await;
+    let refused = unplaced(&registry, &LoginRoute::new(list(&[])), PATIENT).await;
     assert_eq!((&refused.why, refused.attempts.len()), (&Why::NoServers, 0));
     assert_eq!(refused.to_string(), "no entry server is configured");
     assert_eq!(backend.connections(), 0);
@@ -32,7 +32,7 @@ async fn plc_4_the_candidates_are_tried_in_the_order_of_the_list() {
     // Neither the order of registration nor that of the names decides.
     registry.register(name("a"), a.text());
     registry.set_static([(name("b"), b.text())]);
-    let placed = placed(&registry, &Route::new(list(&["b", "a"]))).await;
+    let placed = placed(&registry, &LoginRoute::new(list(&["b", "a"]))).await;
     assert_eq!(placed.registration, registry.resolve(&name("b")).expect("registered"));
     assert_eq!((placed.registration.origin, placed.passed.len()), (Origin::Static, 0));
     assert_eq!(placed.stream.peer_addr().expect("connected"), b.addr);
@@ -48,7 +48,7 @@ async fn plc_4_table_row_3_a_candidate_that_is_missing_or_unregistered_is_passed
     let handle = registry.register(name("gone"), gone.text());
     registry.register(name("there"), there.text());
     assert!(handle.unregister());
-    let placed = placed(&registry, &Route::new(list(&["never was", "gone", "there"]))).await;
+    let placed = placed(&registry, &LoginRoute::new(list(&["never was", "gone", "there"]))).await;
     assert_eq!(placed.registration.name.as_str(), "there");
     let missing = AttemptEnd::Absent(Absence::Missing);
     assert_eq!(ends(&placed.passed), [("never was", &missing), ("gone", &missing)]);
@@ -78,7 +78,7 @@ async fn plc_4_table_row_4_bad_addresses_and_failures_of_dns_and_tcp_lead_to_the
             _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such host")),
         })
     });
-    let route = Route::new(list(&["bad", "dns", "nobody", "boom", "tcp", "named"])).with_resolver(names.clone());
+    let route = LoginRoute::new(list(&["bad", "dns", "nobody", "boom", "tcp", "named"])).with_resolver(names.clone());
     let placed = placed(&registry, &route).await;
     assert_eq!(placed.registration.name.as_str(), "named");
     let said: Vec<String> = placed.passed.iter().map(ToString::to_string).collect();
@@ -104,7 +104,7 @@ async fn plc_4_table_row_4_the_system_resolver_finds_localhost_and_no_invalid_na
         (name("dns"), format!("maitred-test.invalid:{}", good.addr.port())),
         (name("local"), format!("localhost:{}", good.addr.port())),
     ]);
-    let placed = placed(&registry, &Route::new(list(&["dns", "local"]))).await;
+    let placed = placed(&registry, &LoginRoute::new(list(&["dns", "local"]))).await;
     assert_eq!(placed.registration.name.as_str(), "local");
     assert!(matches!(ends(&placed.passed)[..], [("dns", AttemptEnd::Dns { .. })]), "{:?}", placed.passed);
 }
@@ -115,7 +115,7 @@ async fn plc_3_table_row_4_a_candidate_that_hangs_leaves_time_for_the_next() {
     let (hole, good) = (Blackhole::start().await, Backend::start().await);
     let registry = Registry::new();
     registry.set_static([(name("hole"), hole.addr.to_string()), (name("good"), good.text())]);
-    let route = Route::new(list(&["hole", "good"]));
+    let route = LoginRoute::new(list(&["hole", "good"]));
     let placed = try_place(&registry, &route, Duration::from_secs(3)).await.expect("placed");
     assert_eq!(ends(&placed.passed), [("hole", &AttemptEnd::TimedOut)]);
     assert_eq!(placed.registration.name.as_str(), "good");
@@ -132,7 +132,7 @@ async fn plc_3_several_addresses_of_one_name_are_tried_inside_the_same_time() {
     registry.set_static([(name("many"), "many.example:1".to_owned())]);
     let addresses = vec![closed.addr, hole.addr, good.addr];
     let names = Names::new(move |_| std::future::ready(Ok(addresses.clone())));
-    let reached = placed(&registry, &Route::new(list(&["many"])).with_resolver(names)).await;
+    let reached = placed(&registry, &LoginRoute::new(list(&["many"])).with_resolver(names)).await;
     assert_eq!(reached.stream.peer_addr().expect("connected"), good.addr);
     if let Some(connecting) = hole.connecting() {
         assert_eq!(connecting, 0, "the slower address is closed");
@@ -141,7 +141,7 @@ async fn plc_3_several_addresses_of_one_name_are_tried_inside_the_same_time() {
     let other = Closed::new();
     let addresses: Vec<SocketAddr> = vec![closed.addr, other.addr];
     let names = Names::new(move |_| std::future::ready(Ok(addresses.clone())));
-    let refused = unplaced(&registry, &Route::new(list(&["many"])).with_resolver(names), PATIENT).await;
+    let refused = unplaced(&registry, &LoginRoute::new(list(&["many"])).with_resolver(names), PATIENT).await;
     let said = refused.to_string();
     assert!(said.contains(&closed.addr.to_string()) && said.contains(&other.addr.to_string()), "{said}");
 }
@@ -156,7 +156,7 @@ async fn changed(change: impl Fn(&Registry) + Send + Sync + 'static) -> (Attempt
         change(&known);
         std::future::ready(Ok(vec![addr]))
     });
-    let placed = placed(&registry, &Route::new(list(&["moving", "next"])).with_resolver(names)).await;
+    let placed = placed(&registry, &LoginRoute::new(list(&["moving", "next"])).with_resolver(names)).await;
     assert_eq!(placed.registration.name.as_str(), "next");
     assert_eq!(placed.passed.len(), 1);
     (placed.passed[0].end.clone(), moving.closed(1).await)
@@ -192,7 +192,7 @@ async fn plc_4_table_row_6_where_all_failed_each_says_why() {
     let closed = Closed::new();
     let registry = Registry::new();
     registry.set_static([(name("bad"), "x".to_owned()), (name("tcp"), closed.addr.to_string())]);
-    let refused = unplaced(&registry, &Route::new(list(&["not there", "bad", "tcp"])), PATIENT).await;
+    let refused = unplaced(&registry, &LoginRoute::new(list(&["not there", "bad", "tcp"])), PATIENT).await;
     assert_eq!(refused.why, Why::AllFailed);
     let found = ends(&refused.attempts);
     assert_eq!(found[..2], [("not there", &AttemptEnd::Absent(Absence::Missing)), ("bad", &AttemptEnd::BadAddress)]);
@@ -206,7 +206,7 @@ async fn plc_3_table_row_6_one_deadline_ends_it_whatever_is_under_way() {
     let registry = Registry::new();
     registry.set_static([(name("slow"), "slow.example:1".to_owned()), (name("hole"), hole.addr.to_string())]);
     let names = Names::new(|_| std::future::pending());
-    let route = Route::new(list(&["slow", "hole"])).with_resolver(names);
+    let route = LoginRoute::new(list(&["slow", "hole"])).with_resolver(names);
     let begin = Instant::now();
     let refused = unplaced(&registry, &route, Duration::from_secs(1)).await;
     assert!(begin.elapsed() >= Duration::from_secs(1));
@@ -215,7 +215,7 @@ async fn plc_3_table_row_6_one_deadline_ends_it_whatever_is_under_way() {
     // A deadline that is over already: nobody is connected to, however near.
     let near = Backend::start().await;
     registry.set_static([(name("near"), near.text())]);
-    let refused = unplaced(&registry, &Route::new(list(&["near", "other"])), Duration::ZERO).await;
+    let refused = unplaced(&registry, &LoginRoute::new(list(&["near", "other"])), Duration::ZERO).await;
     assert_eq!(refused.why, Why::DeadlineOver);
     assert_eq!(ends(&refused.attempts), [("near", &AttemptEnd::NotTried), ("other", &AttemptEnd::NotTried)]);
     assert_eq!(near.connections(), 0);
@@ -230,7 +230,7 @@ async fn plc_6_table_row_7_after_the_first_byte_no_other_backend_hears_of_the_pl
     let (rude, other) = (Backend::rude().await, Backend::start().await);
     let registry = Registry::new();
     registry.set_static([(name("rude"), rude.text()), (name("other"), other.text())]);
-    let mut placed = placed(&registry, &Route::new(list(&["rude", "other"]))).await;
+    let mut placed = placed(&registry, &LoginRoute::new(list(&["rude", "other"]))).await;
     assert_eq!(rude.bytes(), b"", "the library writes nothing");
     placed.stream.write_all(b"login").await.expect("written");
     let mut answer = Vec::new();
@@ -240,7 +240,7 @@ async fn plc_6_table_row_7_after_the_first_byte_no_other_backend_hears_of_the_pl
     assert_eq!(rude.closed(1).await, b"login");
     drop(placed);
     // Whoever comes later reaches the other one, which has seen nobody before.
-    let after = Route::new(list(&["other"]));
+    let after = LoginRoute::new(list(&["other"]));
     let later = try_place(&registry, &after, PATIENT).await.expect("placed");
     eventually("the later player is there", PATIENT, async || other.connections() == 1).await;
     drop(later);

@@ -8,7 +8,7 @@ use maitred::ids::{Epoch, LineName, NodeEpoch, NodeId, Player, Role, SessionId, 
 use maitred::node::{
     Arrivals, Control, Identity, Lease, Liveness, Membership, NodeRecord, NodeState, NodeView, Snapshot,
 };
-use maitred::queue::{Admission, Admitter, Attributes, Entered, GateOptions, Line, LineOptions, Round, Waiting};
+use maitred::queue::{Admission, Admitter, Attributes, Entered, GateOptions, Line, LineOptions, QueuedPlace, Round};
 use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd};
@@ -153,7 +153,7 @@ impl Member {
     }
 
     /// Enters and has to wait.
-    pub async fn waits(&self, line: &Line, name: &str) -> Waiting {
+    pub async fn waits(&self, line: &Line, name: &str) -> QueuedPlace {
         match self.enter(line, name).await.0 {
             Entered::Waiting(waiting) => waiting,
             other => panic!("{name} does not wait: {other:?}"),

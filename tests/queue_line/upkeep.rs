@@ -29,7 +29,8 @@ async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_
             let _: () = raw.srem(&vias, format!("p1:{}", p1.who.epoch)).await.unwrap();
         }
         // While the proxy lives its players stay where they are, and the index is put right.
-        l2.sweep().await.unwrap();
+        let preview = l2.sweep_preview().await.unwrap();
+        assert_eq!(l2.sweep().await.unwrap(), preview, "{lost}: as it was said");
         assert_eq!(raw.scard::<_, u64>(&via).await.unwrap(), 3, "{lost}: the entry is there again");
         assert_eq!(l2.view().await.unwrap().waiting, 4, "{lost}");
         assert_eq!(l2.sweep().await.unwrap(), SweepReport::default(), "{lost}: in order");

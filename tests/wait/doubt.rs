@@ -143,7 +143,7 @@ async fn que_1_who_asks_again_at_the_turn_does_not_go_to_the_end_of_the_line() {
         goes(&at, &p1, &first).await;
         let again = waits_for_any(&p1, &name).await;
         // The look of every second may have been faster: then the player was told, and stands at the end by right.
-        if turned_away(&mut first).await.reason == Reason::Lost {
+        if turned_away(&mut first).await.reason == Reason::Replaced {
             assert_eq!(again.position(), Some(1), "behind one who came later");
             kept = true;
             break;

@@ -3,9 +3,9 @@
 use maitred::agent::{Outcome, Reason, Request};
 
 use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{backend, config, id, player, refused, sees};
+use crate::agents_common::{backend, config, id, player, proxy, refused, sees};
 use crate::support::store::TestStore;
-use crate::{served, tickets, turned_away, wait_proxy, waits};
+use crate::{queueing, served, tickets, turned_away, waits};
 
 // QUE-9
 #[tokio::test]
@@ -14,7 +14,9 @@ async fn que_9_a_request_for_one_server_waits_for_it_and_is_told_when_it_is_remo
     let (full, roomy) = (Shelf::new(0, 0), Shelf::new(9, 9));
     let b1 = backend(config("b1", "backend", &store.url()), &full).await;
     let b2 = backend(config("b2", "backend", &store.url()), &roomy).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
+    let mut config = queueing("p1", &store.url());
+    config.directory.removed_ms = 3_000;
+    let p1 = proxy(config).await;
     sees(&p1, &[&b1, &b2]).await;
     let ask = |name: &str| Request::new(player(name)).on_server(id("b1"));
     let (mut alice, mut bob) = (waits(&p1, ask("alice")).await, waits(&p1, ask("bob")).await);
@@ -26,6 +28,7 @@ async fn que_9_a_request_for_one_server_waits_for_it_and_is_told_when_it_is_remo
     assert_eq!(served(&mut alice).await.server, id("b1"), "never another one");
     assert_eq!(refused(&p1, Request::new(player("dave")).on_server(id("b9"))).await.reason, Reason::NoCandidate);
 
+    // Once it has been away for as long as one that was killed would stay on the roster.
     b1.leave().await;
     let told = turned_away(&mut bob).await;
     assert_eq!(told.reason, Reason::WaitEnded, "{told:?}");

@@ -203,24 +203,6 @@ async fn que_12_a_wait_line_is_paused_resumed_and_emptied_by_an_operator() {
     assert_eq!((over.reason, over.reason.message_key()), (Reason::WaitEnded, "waitEnded"));
 }
 
-// POL-6: whoever waits is charged once, and not at all where nothing comes of it.
-#[tokio::test]
-async fn pol_6_a_charge_stands_for_who_is_served_and_is_taken_back_from_who_is_not() {
-    let store = TestStore::start();
-    let mut limited = queueing("p1", &store.url());
-    let name = maitred::ids::LimitName::new("command").expect("a name");
-    limited.limits.insert(name, maitred::limit::Limit::cooldown(600_000).expect("a limit"));
-    let p1 = proxy(limited).await;
-    let waiting = waits_for_any(&p1, "alice").await;
-    assert_eq!(refused(&p1, Request::new(player("alice"))).await.reason, Reason::Limited);
-    drop(waiting);
-    eventually("the charge is taken back", LIMIT, async || {
-        let outcome = p1.dispatch(Request::new(player("alice"))).await;
-        matches!(outcome, Outcome::Waiting(_))
-    })
-    .await;
-}
-
 // QUE-9, NOD-13, POL-4: a backend that is drained or switched off serves nobody, and goes on once it may.
 #[tokio::test]
 async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {

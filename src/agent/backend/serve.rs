@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::agent::model::PlaceRequest;
-use crate::agent::wait::options;
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, NodeEpoch, Region, TokenId};
 use crate::node::NodeState;
@@ -172,7 +171,7 @@ impl<I: Inventory> Backend<I> {
         let (core, config) = (&self.core, self.core.config());
         let leads_here = self.lines_hold_ms().is_some();
         let line = |name| {
-            let options = options(name, &config.wait);
+            let options = config.wait.options(name);
             let line = Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)?;
             Ok::<_, Error>(if leads_here { line.counting(core.arrivals.clone()) } else { line })
         };

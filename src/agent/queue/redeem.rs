@@ -4,7 +4,7 @@ use crate::agent::core::Core;
 use crate::error::Result;
 use crate::queue::{LineOptions, LoginPass, PassRefusal};
 
-use super::room::line;
+use super::line_handle::line;
 
 /// Spends a verified pass, once. A call that is repeated after an outcome that is not known gives the definite answer.
 pub(in crate::agent) async fn redeem(core: &Core, pass: &LoginPass) -> Result<Result<(), PassRefusal>> {

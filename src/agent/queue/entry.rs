@@ -1,11 +1,9 @@
-//! What goes into a line and what comes out of it.
+//! What goes into a login line and what comes out of it.
 
 use serde::Serialize;
 
 use crate::ids::{LineName, NodeId, Player};
 use crate::queue::{Admission, Attributes};
-
-use super::visit::Visit;
 
 /// A player who wants to be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,17 +23,6 @@ impl Entry {
     pub fn new(line: LineName, player: Player) -> Self {
         Self { line, player, lane: 0, attributes: Attributes::default() }
     }
-}
-
-/// How entering a line ended.
-#[derive(Debug)]
-pub enum Entering {
-    /// The player is in.
-    Admitted(Box<Admitted>),
-    /// The player has a place in the line.
-    Waiting(Visit),
-    /// The line holds as many as it may.
-    Full,
 }
 
 /// A player is in: where to, and what is needed there. To be followed by
@@ -70,17 +57,26 @@ pub enum Departure {
     Quit,
 }
 
-/// What became of a player whose transfer failed.
-#[derive(Debug)]
-pub enum Failure {
-    /// Waits again, before everybody who came later.
-    Back(Visit),
-    /// The player is gone; the place is kept for the grace.
-    Away,
-    /// That was one failure too many: out of the line.
-    Out,
-    /// A newer pass or ticket stands, or none, or this node does not know of the admission: nothing was done.
-    Late,
-    /// The pass was redeemed: the player is there.
-    Landed,
+/// Why a player does not wait any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OutReason {
+    /// The place is gone: left, emptied by an operator, or away for longer than the grace.
+    Gone,
+    /// The player entered again, here or through another proxy, and that visit has the place.
+    Elsewhere,
+    /// The place was lost with the node's membership, and the line had become full before the player could enter again.
+    Full,
+}
+
+impl OutReason {
+    /// The text for programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Elsewhere => "elsewhere",
+            Self::Full => "full",
+        }
+    }
 }

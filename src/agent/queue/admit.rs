@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::ids::LineName;
 use crate::queue::{Admitter, GateOptions, LineEvent, ROUND_MAX, Round, Stop};
 
-use super::desk::Desk;
-use super::room::Room;
+use super::client::QueueClient;
+use super::line_handle::LineHandle;
 
 /// How often the config is looked at for new lines.
 const CONFIG_EVERY: Duration = Duration::from_secs(1);
@@ -29,59 +29,63 @@ const LATE_MAX: Duration = Duration::from_millis(10);
 /// Pause after these, doubled with each further one.
 const IDLE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Keeps a loop for each line of the config.
-pub(in crate::agent) async fn supervise(desk: Arc<Desk>) {
+/// Keeps a loop for each line of the config, and for one that was taken out of it until that is empty.
+pub(in crate::agent) async fn admit_lines(client: Arc<QueueClient>) {
     let mut loops: HashMap<LineName, JoinHandle<()>> = HashMap::new();
-    let mut pushes = desk.core.live.version();
+    let mut pushes = client.core.live.version();
     loop {
         loops.retain(|_, running| !running.is_finished());
-        for name in desk.core.config().lines.keys() {
-            if !loops.contains_key(name) {
-                let hints = desk.core.line_events.subscribe();
-                let running = desk.core.tasks.spawn(admit(Arc::clone(&desk), name.clone(), hints));
-                loops.insert(name.clone(), running);
+        for name in client.known_lines() {
+            if !loops.contains_key(&name) {
+                let hints = client.core.line_events.subscribe();
+                let running = client.core.tasks.spawn(admit(Arc::clone(&client), name.clone(), hints));
+                loops.insert(name, running);
             }
         }
         tokio::select! {
-            () = desk.core.stop.cancelled() => return,
+            () = client.core.stop.cancelled() => return,
             changed = pushes.changed() => if changed.is_err() { return },
             () = sleep(CONFIG_EVERY) => {}
         }
     }
 }
 
-/// Admits one line's players until it is taken out of the config.
-async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
-    let mut admits = desk.admits();
-    let mut memberships = desk.core.status.subscribe();
-    let part = desk.core.admitting.part(&name);
-    let mut present: Option<(Arc<Room>, Admitter)> = None;
+/// Admits one line's players. Where the line is taken out of the config, those who are in it are admitted as under the last one
+/// that had it, until it is empty.
+async fn admit(client: Arc<QueueClient>, name: LineName, mut hints: broadcast::Receiver<LineHint>) {
+    let mut admits = client.admits();
+    let mut memberships = client.core.status.subscribe();
+    let part = client.core.admitting.part(&name);
+    let mut present: Option<(Arc<LineHandle>, Admitter)> = None;
     let mut idle = 0;
     loop {
         if !*admits.borrow_and_update() {
             part.works(false);
             tokio::select! {
-                () = desk.core.stop.cancelled() => return,
+                () = client.core.stop.cancelled() => return,
                 changed = admits.changed() => if changed.is_err() { return },
             }
             continue;
         }
-        // Another config makes another room.
-        let Ok(room) = desk.room(&name) else { return };
-        let (room, admitter) = match &mut present {
-            Some((known, admitter)) if Arc::ptr_eq(known, &room) => (known, admitter),
+        // Another config makes another handle.
+        let Ok(line) = client.known_line(&name) else { return };
+        let (line, admitter) = match &mut present {
+            Some((known, admitter)) if Arc::ptr_eq(known, &line) => (known, admitter),
             _ => {
-                let admitter = room.admitter();
-                let (room, admitter) = present.insert((room, admitter));
-                (room, admitter)
+                let Some(admitter) = line.admitter() else { return };
+                let (line, admitter) = present.insert((line, admitter));
+                (line, admitter)
             }
         };
-        let tick = Duration::from_millis(room.config.tick_ms);
+        let tick = line.tick;
         let round = tokio::select! {
-            () = desk.core.stop.cancelled() => return,
-            round = round(&desk, admitter) => round,
+            () = client.core.stop.cancelled() => return,
+            round = round(&client, admitter) => round,
         };
         part.works(round.is_ok());
+        if round.as_ref().is_ok_and(|round| round.stop == Stop::Empty) && client.forget_line(&name) {
+            return;
+        }
         let (pause, wakes) = match &round {
             Ok(round) => {
                 let pause = pace(round, &admitter.line().options().gate, tick);
@@ -95,9 +99,9 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
         };
         if !pause.is_zero() {
             let until = Instant::now() + pause;
-            let woken = rest(&desk, admitter, &name, &mut hints, until, wakes);
+            let woken = rest(&client, admitter, &name, &mut hints, until, wakes);
             tokio::select! {
-                () = desk.core.stop.cancelled() => return,
+                () = client.core.stop.cancelled() => return,
                 // Who becomes a member can admit from now on.
                 changed = memberships.changed() => if changed.is_err() { return },
                 flow = woken => if flow.is_break() { return },
@@ -106,11 +110,11 @@ async fn admit(desk: Arc<Desk>, name: LineName, mut hints: broadcast::Receiver<L
     }
 }
 
-async fn round(desk: &Desk, admitter: &mut Admitter) -> Result<Round> {
-    let me = desk.core.acting()?;
-    admitter.judges(desk.core.may_judge());
-    admitter.believes_for(desk.core.config().stale_after_ms());
-    admitter.round(&me, &desk.core.directory.recent_snapshot()).await
+async fn round(client: &QueueClient, admitter: &mut Admitter) -> Result<Round> {
+    let me = client.core.acting()?;
+    admitter.judges(client.core.may_judge());
+    admitter.believes_for(client.core.config().stale_after_ms());
+    admitter.round(&me, &client.core.directory.recent_snapshot()).await
 }
 
 /// What ends a pause before its time.
@@ -136,7 +140,7 @@ impl Wakes {
 
 /// Waits, at most until then. Breaks where the agent has no events any more.
 async fn rest(
-    desk: &Desk,
+    client: &QueueClient,
     admitter: &mut Admitter,
     name: &LineName,
     hints: &mut broadcast::Receiver<LineHint>,
@@ -148,7 +152,7 @@ async fn rest(
         tokio::select! {
             () = sleep_until(look) => {
                 let is_over = Instant::now() >= until;
-                if is_over || admitter.offer(&desk.core.directory.recent_snapshot()).is_some() {
+                if is_over || admitter.offer(&client.core.directory.recent_snapshot()).is_some() {
                     return ControlFlow::Continue(());
                 }
             }

@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::agent::config::Config;
 use crate::agent::core::{Core, jitter};
-use crate::agent::wait;
 use crate::error::Result;
-use crate::ids::LineName;
+use crate::ids::{LineName, NodeId};
+use crate::node::roster;
 use crate::queue::{LineOptions, SweepReport, lines};
 
-use super::room::line;
+use super::line_handle::line;
 
 /// Time between two sweeps of the lines that hold tickets, on a node whose players wait in lines.
 const OFTEN: Duration = Duration::from_secs(4);
@@ -24,7 +24,7 @@ const SELDOM: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 64;
 
 /// Sweeps until the agent stops.
-pub(in crate::agent) async fn sweeper(core: Arc<Core>) {
+pub(in crate::agent) async fn sweep_lines(core: Arc<Core>) {
     let every = if core.hears_beats { OFTEN } else { SELDOM };
     let mut all_at = Instant::now() + jitter(SELDOM);
     let mut last: Option<LineName> = None;
@@ -80,5 +80,36 @@ async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<Sw
 
 /// A line that this node's config does not have: a wait line, or one that was taken out of it.
 fn unconfigured(name: &LineName, config: &Config) -> LineOptions {
-    wait::options(name.clone(), &config.wait)
+    config.wait.options(name.clone())
+}
+
+/// The lines of servers that are removed end. Any number of nodes may see to it.
+pub(in crate::agent) async fn end_removed(core: &Core) -> Result<()> {
+    for name in lines(&core.store).await? {
+        if let Some(server) = server_of(&name) {
+            end_if_removed(core, &server).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The server whose own wait line this is.
+pub(super) fn server_of(name: &LineName) -> Option<NodeId> {
+    NodeId::new(name.as_str().strip_prefix("wait.")?).ok()
+}
+
+/// Ends the line of `server` where it is on no roster any more and its row is gone, for as long as one that was killed would
+/// be on it: who leaves by the book and comes back finds its players too. They hear of the end as an event.
+pub(super) async fn end_if_removed(core: &Core, server: &NodeId) -> Result<()> {
+    let rosters = roster::rosters(&core.store).await?;
+    let config = core.config();
+    let is_listed = rosters.iter().flat_map(|(_, ids)| ids).any(|(id, _)| id == server);
+    if is_listed || !roster::is_silent_for(&core.store, server, config.directory.removed_ms).await? {
+        return Ok(());
+    }
+    let report = line(core, config.wait.options(LineName::wait_for(server)))?.end_if_removed(server, &[]).await?;
+    if report.out > 0 {
+        tracing::info!(%server, players = report.out, "the server is removed, and the line for it has ended");
+    }
+    Ok(())
 }
