@@ -221,7 +221,8 @@ impl Membership {
                 "BEAT" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     self.lease.extend(epoch, sent);
-                    self.arrivals.named(arrived.len());
+                    // A beat that was sent before says no more than that it was.
+                    self.arrivals.named(arrived.len(), answer.number(2).ok());
                     metrics::counter!("maitred_beats_sent_total").increment(1);
                     return Ok(BeatOutcome::Acknowledged { control_changed: answer.text(1)? == "1" });
                 }

@@ -42,7 +42,8 @@ impl Line {
         })
     }
 
-    /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
+    /// For a node that lines lead to. Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this
+    /// node counts the player; [`drain`](Self::drain) gives only what lines have left of the node's soft cap.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = Some(arrivals);

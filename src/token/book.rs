@@ -76,11 +76,17 @@ impl Book {
         Self { store, verifier, control, options, counting: None }
     }
 
-    /// Holds the place of a consumed token for `arrive_ms`, or until the heartbeat that names the arrival.
+    /// For a server that lines lead to, which promise a place for `arrive_ms`: issues only what they have left of its soft cap,
+    /// and holds the place of a consumed token for as long, or until the heartbeat that names the arrival.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals, arrive_ms: u64) -> Self {
         self.counting = Some((arrivals, arrive_ms));
         self
+    }
+
+    /// How long lines hold a place of the server; 0 where none leads there.
+    fn arrive_ms(&self) -> u64 {
+        self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms)
     }
 
     /// The times.
@@ -151,6 +157,7 @@ impl Book {
                 "ATTEMPT" => return Ok(IssueOutcome::Attempt),
                 "CANCELLED" => return Ok(IssueOutcome::Cancelled),
                 "LATE" => return Ok(IssueOutcome::Late),
+                "NO_PLACE" => return Ok(IssueOutcome::NoPlace),
                 // Not issued under this id, so it may be signed with another time.
                 "SKEW" => {
                     self.store.sync_clock().await?;
@@ -171,6 +178,7 @@ impl Book {
             keys.due(&token.server),
             keys.due_servers(),
             keys.control(),
+            keys.held(&token.server),
         ];
         for other in others {
             key_list.extend([keys.node(other), keys.due(other)]);
@@ -196,7 +204,8 @@ impl Book {
             .arg(&kill.bytes)
             .arg(kill.verdict())
             .arg(&kill_server.bytes)
-            .arg(kill_server.verdict());
+            .arg(kill_server.verdict())
+            .arg(self.arrive_ms());
         for other in others {
             call = call.arg(other.as_str());
         }
@@ -287,7 +296,7 @@ impl Book {
         .arg(server.epoch.0)
         .arg(op.as_str())
         .arg(self.options.audit_ms)
-        .arg(self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms));
+        .arg(self.arrive_ms());
         let answer = self.store.run(&call).await?;
         count("consume", answer.word());
         Ok(match answer.word() {

@@ -47,6 +47,13 @@ impl<I: Inventory> BackendAgent<I> {
         self.backend.ledger().promised()
     }
 
+    /// Places that lines hold here for players on their way, or for players who have come and whom the published count does not
+    /// include yet, as of the last heartbeat. For an inventory with a count of its own: tokens are issued within the soft cap
+    /// only where these places are left.
+    pub fn held_by_lines(&self) -> u64 {
+        self.backend.core.arrivals.held()
+    }
+
     /// The inventory has places that it did not have a moment ago: whoever waits for one is served at once instead of within
     /// a second. Places that go back to the inventory need no such word.
     pub fn restocked(&self) {

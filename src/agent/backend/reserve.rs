@@ -101,7 +101,7 @@ impl<I: Inventory> Backend<I> {
     ) -> Result<PlaceAnswer, CallError> {
         // A future that is dropped leaves the entry to the settling loop.
         let guard = Unknown::new(self, &order.id);
-        let outcome = self.core.book.issue(server, &mut order).await;
+        let outcome = self.book_for_places().issue(server, &mut order).await;
         let (code, why, reason) = match outcome {
             Ok(IssueOutcome::Issued(token)) => {
                 let hinted = self.ledger().issued(&token);
@@ -120,6 +120,9 @@ impl<I: Inventory> Backend<I> {
             Ok(IssueOutcome::Attempt) => (NoPlaceCode::Attempt, "the request is further already".to_owned(), "attempt"),
             Ok(IssueOutcome::Cancelled) => {
                 (NoPlaceCode::Cancelled, "the request was cancelled".to_owned(), "cancelled")
+            }
+            Ok(IssueOutcome::NoPlace) => {
+                (NoPlaceCode::NoPlace, "lines have promised its places".to_owned(), "promised_to_lines")
             }
             Ok(IssueOutcome::Late) => (NoPlaceCode::Late, "the attempt's deadline is over".to_owned(), "late"),
             // The store's refusal of a repeat says nothing of the first try.
