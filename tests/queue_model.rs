@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use maitred::ids::{OperationId, Role, SessionId};
 use maitred::queue::{
-    Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Place,
+    Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Position,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -316,10 +316,10 @@ impl World {
         for (name, at) in NAMES.iter().enumerate().map(|(at, name)| (name, self.naive.players.get(&at))) {
             let place = self.lines[0].position(&player(name)).await.unwrap();
             let same = match at {
-                Some(Where::Waiting(_)) => matches!(place, Place::Waiting { position, .. }
+                Some(Where::Waiting(_)) => matches!(place, Position::Waiting { position, .. }
                     if want.get(position as usize - 1) == Some(name)),
-                Some(Where::Away(_)) => matches!(place, Place::Away { .. }),
-                _ => place == Place::None,
+                Some(Where::Away(_)) => matches!(place, Position::Away { .. }),
+                _ => place == Position::None,
             };
             assert!(same, "{name}: {place:?}, expected {at:?}");
         }

@@ -9,7 +9,7 @@ use maitred::error::{Class, Error, Result, StoreRefusal};
 use maitred::ids::{LineName, NodeId, Role};
 use maitred::node::Lease;
 use maitred::node::roster::{self, FORGET_MS};
-use maitred::queue::{SweepReport, lines};
+use maitred::queue::{LineSweepReport, lines};
 use maitred::route::{self, RouteBook};
 use maitred::token::{Book, ReapOptions, ReapReport, reap_servers};
 
@@ -115,7 +115,7 @@ struct Report {
     forgotten: u64,
     lists: usize,
     lines: Lines,
-    routes: route::SweepReport,
+    routes: route::RouteSweepReport,
     elapsed_ms: u64,
 }
 
@@ -123,7 +123,7 @@ struct Report {
 struct Lines {
     lines: usize,
     #[serde(flatten)]
-    swept: SweepReport,
+    swept: LineSweepReport,
 }
 
 /// Names on an index and names that have keys: both are swept, so that neither can hide from the other.
@@ -147,7 +147,7 @@ impl Sweep {
             forgotten: 0,
             lists: 0,
             lines: Lines::default(),
-            routes: route::SweepReport::default(),
+            routes: route::RouteSweepReport::default(),
             elapsed_ms: 0,
         };
         self.sweep_tokens(walk, &mut report).await?;

@@ -136,7 +136,7 @@ impl Membership {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     (self.replaces, self.unanswered) = (None, None);
                     self.lease.extend(epoch, sent);
-                    self.lease.tell(match own {
+                    self.lease.notify(match own {
                         Epoch::NONE => LeaseEvent::Joined { epoch },
                         own if own == epoch => LeaseEvent::Resumed { epoch },
                         old => LeaseEvent::Rejoined { old, new: epoch },
@@ -232,7 +232,7 @@ impl Membership {
                 }
                 "FENCED" => {
                     self.lease.end();
-                    self.lease.tell(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
+                    self.lease.notify(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
                     return Ok(BeatOutcome::Fenced);
                 }
                 "SKEW" => {

@@ -264,7 +264,7 @@ impl Watcher {
                         Some(item) = items.recv() => match item {
                             FeedItem::Gap => { let _ = view.refresh().await; }
                             FeedItem::Down => {}
-                            FeedItem::Message(_, bytes) => { let _ = view.hear(&bytes).await; }
+                            FeedItem::Message(_, bytes) => { let _ = view.on_event(&bytes).await; }
                         },
                     }
                 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use maitred::envelope::{AuditReason, Keyring, Secret};
 use maitred::error::{Error, Result};
 use maitred::ids::{Epoch, Incarnation, NodeId, Role, Zone};
-use maitred::message::{CallError, Inbox, MessageOptions, Post, Registration, Services, handler_fn};
+use maitred::message::{CallError, Inbox, MessageOptions, Post, ServiceRegistration, Services, handler_fn};
 use maitred::node::{
     Control, Directory, DirectoryOptions, Identity, Lease, LivenessLimits, Load, Membership, NodeRecord, NodeState,
 };
@@ -218,7 +218,7 @@ impl Member {
     pub async fn sees(&self, other: &Member) {
         let want = other.services.published();
         eventually("a member sees the other and its services", PATIENCE, async || {
-            let Some(view) = self.directory.look(&other.id) else { return false };
+            let Some(view) = self.directory.view_of(&other.id) else { return false };
             view.record.epoch == other.epoch() && want.iter().all(|name| view.record.offers(name.as_str()))
         })
         .await;
@@ -235,7 +235,7 @@ impl Drop for Member {
 }
 
 /// Two members that see each other; the second answers to `echo`.
-pub async fn pair(url: &str) -> (Member, Member, Registration) {
+pub async fn pair(url: &str) -> (Member, Member, ServiceRegistration) {
     let a = Member::join(url, "a").await;
     let b = Member::join(url, "b").await;
     let echo = b.services.register("echo", echo()).expect("a name");

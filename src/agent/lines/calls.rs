@@ -4,7 +4,7 @@ use tracing::Span;
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, LineName, Player, SessionId};
-use crate::queue::{Admission, Attributes, Entered, Failed, Left, Place, Waiting};
+use crate::queue::{Admission, Attributes, Entered, Failed, Left, Position, Waiting};
 
 use super::desk::Desk;
 use super::entry::{Departure, Entering, Entry, Failure};
@@ -88,7 +88,7 @@ impl Desk {
             begun: false,
         };
         let offer = room.offer(&self.core.directory.recent_snapshot());
-        let breaks = self.core.store.breaks();
+        let breaks = self.core.store.connection_generation();
         let entered = room
             .line
             .enter(&holder, &entry.player, entry.lane, &session, &entry.attributes, offer.as_ref())
@@ -163,7 +163,7 @@ impl Desk {
         // The session is the operation: a report that had no answer is repeated under its own.
         let session = failing.unwrap_or_else(SessionId::fresh);
         self.visits().failing(&key, &session);
-        let breaks = self.core.store.breaks();
+        let breaks = self.core.store.connection_generation();
         let failed = room.line.failed(&holder, &admission, &session, &attributes, gone).await?;
         if failed == Failed::Back {
             let visit = self.back(&room, &key, (&admission, &attributes), &session, (holder.epoch, breaks)).await;
@@ -191,7 +191,7 @@ impl Desk {
         let (seq, lane) = (admission.seq, admission.lane);
         let mut waiting = Waiting { session: session.clone(), seq, lane, position: 1, estimate_ms: None };
         match room.line.position(&key.1).await {
-            Ok(Place::Waiting { position, estimate_ms, .. }) => {
+            Ok(Position::Waiting { position, estimate_ms, .. }) => {
                 (waiting.position, waiting.estimate_ms) = (position, estimate_ms);
             }
             Ok(_) => {}

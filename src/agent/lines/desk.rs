@@ -77,7 +77,7 @@ impl Desk {
     pub(super) async fn hand_out(&self, admission: Admission) -> Admitted {
         let pass = &admission.pass;
         let picked = [pass.server.as_ref(), pass.link.as_ref()];
-        let is_unknown = |id: &NodeId| self.core.directory.look(id).is_none();
+        let is_unknown = |id: &NodeId| self.core.directory.view_of(id).is_none();
         if picked.into_iter().flatten().any(is_unknown) {
             // Whoever admitted knows a node that is new.
             if let Err(error) = self.core.directory.refresh().await {
@@ -98,7 +98,7 @@ impl Desk {
     }
 
     fn addr(&self, id: Option<&NodeId>) -> Option<String> {
-        self.core.directory.look(id?).map(|view| view.record.addr.clone())
+        self.core.directory.view_of(id?).map(|view| view.record.addr.clone())
     }
 
     /// The player of this session is in: whoever listens to the visit hears it.

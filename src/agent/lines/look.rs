@@ -159,7 +159,7 @@ impl Desk {
         let (own, strays): (Vec<Pending>, Vec<Pending>) =
             pending.into_iter().partition(|pending| pending.epoch == me.epoch);
         self.enter_again(room, &me, strays).await?;
-        let breaks = self.core.store.breaks();
+        let breaks = self.core.store.connection_generation();
         let through: HashSet<String> = line.waiting_through(&me).await?.into_iter().collect();
         self.visits().found(line.name(), &through, breaks);
         let lost = own.iter().filter(|pending| !through.contains(pending.player.as_str()));
@@ -238,7 +238,7 @@ impl Desk {
         // A store that was wiped knows of nobody: this node will have to join again, and then they all enter again.
         if !gone.is_empty() && self.core.is_known(me.epoch).await? {
             // Asked after that answer: by now a break is known of.
-            let breaks = self.core.store.breaks();
+            let breaks = self.core.store.connection_generation();
             for (player, session, why, since_ms) in gone {
                 if since_ms == Some(0) && strays.contains(&player) {
                     continue;
@@ -283,7 +283,7 @@ impl Desk {
         if !self.visits().waits(&key, &session) {
             return Ok(());
         }
-        let breaks = self.core.store.breaks();
+        let breaks = self.core.store.connection_generation();
         match room.line.enter(me, &key.1, lane, &session, &attributes, None).await {
             // A pass that nobody can believe must not keep the others waiting.
             Err(error) if matches!(error.class(), Class::Trust | Class::Caller) => {

@@ -9,7 +9,7 @@ use crate::agent::core::Core;
 use crate::error::Result;
 use crate::ids::LineName;
 use crate::node::Snapshot;
-use crate::queue::{Admitter, Line, LineOptions, Pick};
+use crate::queue::{Admitter, Destination, Line, LineOptions};
 
 pub(super) struct Room {
     pub config: LineConfig,
@@ -26,7 +26,7 @@ impl Room {
     }
 
     /// Where a player who enters now could go at once.
-    pub fn offer(&self, snapshot: &Snapshot) -> Option<Pick> {
+    pub fn offer(&self, snapshot: &Snapshot) -> Option<Destination> {
         self.offers.lock().unwrap_or_else(PoisonError::into_inner).offer(snapshot)
     }
 

@@ -97,7 +97,7 @@ impl Proxy {
     /// The lease was over since the ticket was signed, whether the loop has heard of it or not.
     pub(super) fn is_outdated(&self, visit: &Visit) -> bool {
         let lease = &self.core.lease;
-        visit.stale || visit.epoch != lease.epoch() || visit.gaps != lease.gaps()
+        visit.stale || visit.epoch != lease.epoch() || visit.gaps != lease.generation()
     }
 
     fn refuse_wait(self: &Arc<Self>, slot: &Arc<Slot>, reason: Reason, why: impl Into<String>) {
@@ -173,7 +173,7 @@ impl Proxy {
     /// Enters the line for a visit, at the place that it had. Until that is answered the visit stays stale.
     async fn stand(self: &Arc<Self>, slot: &Arc<Slot>, visit: &Visit) -> Result<()> {
         let (request, attributes) = (&slot.request, slot.attributes(visit)?);
-        let gaps = self.core.lease.gaps();
+        let gaps = self.core.lease.generation();
         let (holder, place) = (self.core.acting()?, (visit.lane, visit.seq));
         match slot.line.enter_again(&holder, &request.player, &visit.session, &attributes, place).await? {
             Entered::Waiting(place) => {

@@ -82,7 +82,7 @@ pub(in crate::agent) async fn queue(
     if let Some(refusal) = slot.refusal() {
         return Err((refusal.reason, refusal.detail));
     }
-    let (asked, gaps) = (Instant::now(), core.lease.gaps());
+    let (asked, gaps) = (Instant::now(), core.lease.generation());
     let claimant = core.acting().map_err(|error| failed(&error))?;
     match slot.line.enter_again(&claimant, &request.player, &visit.session, &attributes, place).await {
         Ok(Entered::Waiting(place)) => {
