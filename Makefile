@@ -5,7 +5,12 @@ ARGS =
 TESTS =
 BENCH =
 
-.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench scripts pins
+# The new script (NAME=queue/verb); the commit that today's build runs beside (FROM=v0.1.0), and vectors that may differ.
+NAME =
+FROM =
+VECTORS =
+
+.PHONY: help demo test minecraft test-stores lint fmt-check clippy pins-check generated docs-check bench scripts pins script upgrade-check
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -47,3 +52,9 @@ scripts: ## put the parts of lua/parts into the scripts that name them, and pin 
 	@sh .ci/pins write
 
 pins: scripts
+
+script: ## make the skeleton of a new script (NAME=queue/verb)
+	@sh .ci/script '$(NAME)'
+
+upgrade-check: ## run a build of before beside today's in one fleet (FROM=<commit>)
+	@sh .ci/upgrade-check '$(FROM)' $(VECTORS)

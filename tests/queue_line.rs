@@ -13,6 +13,8 @@ mod lanes;
 mod leave;
 #[path = "queue_line/pass.rs"]
 mod pass;
+#[path = "queue_line/places.rs"]
+mod places;
 #[path = "queue_line/removed_lanes.rs"]
 mod removed_lanes;
 #[path = "queue_line/upkeep.rs"]

@@ -1,5 +1,6 @@
-//! A line against a naive one in memory: random operations by two proxies and two admitters, and after each of them the
-//! order, the answers and the promised places have to be the same. What fails shrinks to a short list.
+//! Two lines to one backend against naive ones in memory: random operations by two proxies and two admitters, players who
+//! stand in both lines, and after each of them the order, the answers and the promised places have to be the same. What
+//! fails shrinks to a short list.
 //!
 //! If this fails, some sequence of ordinary events loses, doubles or reorders somebody.
 
@@ -8,7 +9,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use maitred::ids::{OperationId, Role, SessionId};
+use maitred::ids::{LineName, OperationId, Role, SessionId};
 use maitred::queue::{
     Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Position,
 };
@@ -19,32 +20,44 @@ use redis::AsyncCommands;
 use support::store::TestStore;
 
 const NAMES: [&str; 5] = ["ann", "ben", "cem", "dot", "eve"];
+const LINES: [&str; 2] = ["login", "vip"];
 const CAPACITY: usize = 3;
 const MOST: usize = 4;
 
+/// A player of a line: the number of the line times that of the names, and the number of the name.
+type Visitor = usize;
+
+fn line_of(visitor: Visitor) -> usize {
+    visitor / NAMES.len()
+}
+
+fn name_of(visitor: Visitor) -> &'static str {
+    NAMES[visitor % NAMES.len()]
+}
+
 #[derive(Debug, Clone)]
 enum Op {
-    Enter(usize, usize),
-    Leave(usize),
-    Away(usize),
+    Enter(Visitor, usize),
+    Leave(Visitor),
+    Away(Visitor),
     /// The grace of everybody who is away is over.
     Graces,
-    /// At most so many through the gate.
-    Admit(usize, usize),
-    Failed(usize, bool),
-    Redeem(usize),
+    /// An admitter of a line, and at most so many through its gate.
+    Admit(usize, usize, usize),
+    Failed(Visitor, bool),
+    Redeem(Visitor),
     /// The promise to this player ends.
-    NoShow(usize),
+    NoShow(Visitor),
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let name = 0..NAMES.len();
+    let name = 0..LINES.len() * NAMES.len();
     prop_oneof![
         5 => (name.clone(), 0..2_usize).prop_map(|(name, proxy)| Op::Enter(name, proxy)),
         1 => name.clone().prop_map(Op::Leave),
         2 => name.clone().prop_map(Op::Away),
         1 => Just(Op::Graces),
-        3 => (0..2_usize, 1..3_usize).prop_map(|(admitter, most)| Op::Admit(admitter, most)),
+        3 => (0..LINES.len(), 0..2_usize, 1..3_usize).prop_map(|(line, admitter, most)| Op::Admit(line, admitter, most)),
         2 => (name.clone(), any::<bool>()).prop_map(|(name, gone)| Op::Failed(name, gone)),
         1 => name.clone().prop_map(Op::Redeem),
         1 => name.prop_map(Op::NoShow),
@@ -68,7 +81,7 @@ enum Where {
     },
 }
 
-/// The naive line: a list of who is where. `next` counts the places given.
+/// The naive lines: a list of who is where. `next` counts the places given.
 #[derive(Debug, Default)]
 struct Naive {
     players: BTreeMap<usize, Where>,
@@ -85,9 +98,9 @@ impl Naive {
         self.seated + held
     }
 
-    fn waiting(&self) -> Vec<usize> {
-        let place = |(name, at): (&usize, &Where)| match at {
-            Where::Waiting(seq) => Some((*seq, *name)),
+    fn waiting(&self, line: usize) -> Vec<Visitor> {
+        let place = |(visitor, at): (&Visitor, &Where)| match at {
+            Where::Waiting(seq) if line_of(*visitor) == line => Some((*seq, *visitor)),
             _ => None,
         };
         let mut waiting: Vec<(u64, usize)> = self.players.iter().filter_map(place).collect();
@@ -95,8 +108,9 @@ impl Naive {
         waiting.into_iter().map(|(_, name)| name).collect()
     }
 
-    fn tickets(&self) -> usize {
-        self.players.values().filter(|at| matches!(at, Where::Waiting(_) | Where::Away(_))).count()
+    fn tickets(&self, line: usize) -> usize {
+        let here = self.players.iter().filter(|(visitor, _)| line_of(**visitor) == line);
+        here.filter(|(_, at)| matches!(at, Where::Waiting(_) | Where::Away(_))).count()
     }
 
     /// The word of the answer.
@@ -110,7 +124,7 @@ impl Naive {
                 self.fails.insert(name, fails);
                 self.players.insert(name, Where::Waiting(seq));
             }
-            None if self.tickets() >= MOST => return "full",
+            None if self.tickets(line_of(name)) >= MOST => return "full",
             None => {
                 self.next += 1;
                 self.players.insert(name, Where::Waiting(self.next));
@@ -119,9 +133,9 @@ impl Naive {
         "waiting"
     }
 
-    fn admit(&mut self, most: usize) -> Vec<usize> {
+    fn admit(&mut self, line: usize, most: usize) -> Vec<Visitor> {
         let free = CAPACITY.saturating_sub(self.used());
-        let admitted: Vec<usize> = self.waiting().into_iter().take(most.min(free)).collect();
+        let admitted: Vec<usize> = self.waiting(line).into_iter().take(most.min(free)).collect();
         for name in &admitted {
             let Some(Where::Waiting(seq)) = self.players.get(name).cloned() else { unreachable!("it waits") };
             let fails = self.fails.remove(name).unwrap_or(0);
@@ -131,13 +145,15 @@ impl Naive {
     }
 }
 
-/// The real line with what its callers would remember.
+/// The real lines with what its callers would remember.
 struct World {
     hall: Hall,
     proxies: Vec<Member>,
     backend: Member,
-    lines: Vec<Line>,
-    admitters: Vec<Admitter>,
+    /// By line, then by proxy.
+    lines: Vec<Vec<Line>>,
+    /// By line, then by proxy.
+    admitters: Vec<Vec<Admitter>>,
     sessions: BTreeMap<usize, (usize, SessionId)>,
     admissions: BTreeMap<usize, Admission>,
     naive: Naive,
@@ -148,25 +164,54 @@ impl World {
         let hall = Hall::in_zone(store, zone).await;
         let proxies = vec![hall.member("p0", Role::proxy(), 0).await, hall.member("p1", Role::proxy(), 0).await];
         let backend = hall.member("b1", Role::backend(), CAPACITY as u64).await;
-        let options = LineOptions { max_waiting: MOST as u64, ..login(1_000_000, 2) };
-        let lines: Vec<Line> = proxies.iter().map(|proxy| proxy.line(&options)).collect();
-        let admitters = lines.iter().map(|line| Admitter::new(line.clone(), Choice::Backend, 1)).collect();
+        let lines: Vec<Vec<Line>> = LINES
+            .map(|name| LineOptions {
+                name: LineName::new(name).unwrap(),
+                max_waiting: MOST as u64,
+                ..login(1_000_000, 2)
+            })
+            .iter()
+            .map(|options| proxies.iter().map(|proxy| proxy.line(options)).collect())
+            .collect();
+        let admitter = |line: &Line| Admitter::new(line.clone(), Choice::Backend, 1);
+        let admitters = lines.iter().map(|lines| lines.iter().map(admitter).collect()).collect();
         let (sessions, admissions, naive) = Default::default();
         Self { hall, proxies, backend, lines, admitters, sessions, admissions, naive }
     }
 
-    async fn gate(&self, most: usize) {
+    /// As what the place is held that the visitor was admitted to.
+    async fn claim(&self, visitor: Visitor) -> Option<String> {
+        let serial = self.admissions.get(&visitor)?.pass.serial;
+        let claim = format!("{} {}:{serial} ", name_of(visitor), LINES[line_of(visitor)]);
+        self.hall.held("b1").await.into_iter().find(|held| held.starts_with(&claim))
+    }
+
+    /// The promise is over, as if by time.
+    async fn lapse(&self, visitor: Visitor) {
+        if let Some(claim) = self.claim(visitor).await {
+            let _: () = self.hall.raw.clone().zrem(self.hall.key("held:b1"), claim).await.unwrap();
+        }
+    }
+
+    async fn gate(&self, line: usize, most: usize) {
         // As many as the model lets through, and nothing comes in by time: the gate was last looked at a moment ahead.
         let now = self.hall.now().await;
         let fields = [("bucket", format!("{most}000000")), ("refilled_at", format!("{}000", now + 900))];
-        let _: () = self.hall.raw.clone().hset_multiple(self.hall.key("gate:login"), &fields).await.unwrap();
+        let _: () = self
+            .hall
+            .raw
+            .clone()
+            .hset_multiple(self.hall.key(&format!("gate:{}", LINES[line])), &fields)
+            .await
+            .unwrap();
     }
 
     async fn apply(&mut self, op: &Op) {
         match op {
             Op::Enter(name, proxy) => {
                 let want = self.naive.enter(*name);
-                let (entered, session) = self.proxies[*proxy].enter(&self.lines[*proxy], NAMES[*name]).await;
+                let (entered, session) =
+                    self.proxies[*proxy].enter(&self.lines[line_of(*name)][*proxy], name_of(*name)).await;
                 let got = match entered {
                     Entered::Waiting(_) => "waiting",
                     Entered::Admitted(admission) => {
@@ -184,7 +229,8 @@ impl World {
             Op::Leave(name) => {
                 let Some((proxy, session)) = self.sessions.get(name) else { return };
                 let holder = self.proxies[*proxy].holder();
-                let left = self.lines[*proxy].leave(&holder, &player(NAMES[*name]), session).await.unwrap();
+                let left =
+                    self.lines[line_of(*name)][*proxy].leave(&holder, &player(name_of(*name)), session).await.unwrap();
                 let want = match self.naive.players.get(name) {
                     Some(Where::Gone { .. }) | None => Left::None,
                     Some(_) => {
@@ -198,7 +244,8 @@ impl World {
             Op::Away(name) => {
                 let Some((proxy, session)) = self.sessions.get(name) else { return };
                 let holder = self.proxies[*proxy].holder();
-                let left = self.lines[*proxy].away(&holder, &player(NAMES[*name]), session).await.unwrap();
+                let left =
+                    self.lines[line_of(*name)][*proxy].away(&holder, &player(name_of(*name)), session).await.unwrap();
                 let want = match self.naive.players.get(name).cloned() {
                     Some(Where::Waiting(seq) | Where::Away(seq)) => {
                         self.naive.players.insert(*name, Where::Away(seq));
@@ -210,12 +257,16 @@ impl World {
             }
             Op::Graces => {
                 let mut raw = self.hall.raw.clone();
-                let away: Vec<String> = raw.zrange(self.hall.key("away:login"), 0, -1).await.unwrap();
-                for name in &away {
-                    let _: () = raw.zadd(self.hall.key("away:login"), name, 1_000).await.unwrap();
+                let mut dropped = 0;
+                for (line, lines) in LINES.iter().zip(&self.lines) {
+                    let key = self.hall.key(&format!("away:{line}"));
+                    let away: Vec<String> = raw.zrange(&key, 0, -1).await.unwrap();
+                    for name in &away {
+                        let _: () = raw.zadd(&key, name, 1_000).await.unwrap();
+                    }
+                    assert_eq!(lines[0].sweep().await.unwrap().out as usize, away.len());
+                    dropped += away.len();
                 }
-                let out = self.lines[0].sweep().await.unwrap().out;
-                assert_eq!(out as usize, away.len());
                 let gone: Vec<usize> = self
                     .naive
                     .players
@@ -223,28 +274,29 @@ impl World {
                     .filter(|(_, at)| matches!(at, Where::Away(_)))
                     .map(|(name, _)| *name)
                     .collect();
-                assert_eq!(gone.len(), away.len());
+                assert_eq!(gone.len(), dropped);
                 self.naive.players.retain(|name, _| !gone.contains(name));
             }
-            Op::Admit(admitter, most) => {
+            Op::Admit(line, admitter, most) => {
                 self.backend.record.seq += 1;
-                self.gate(*most).await;
+                self.gate(*line, *most).await;
                 let who = self.proxies[*admitter].who.clone();
                 let nodes = snapshot(&[&self.backend]);
-                let round = rounds(&mut self.admitters[*admitter], &who, &nodes).await.unwrap();
+                let round = rounds(&mut self.admitters[*line][*admitter], &who, &nodes).await.unwrap();
                 let names: Vec<&str> = round.admitted.iter().map(|a| a.pass.player.as_str()).collect();
-                let want: Vec<&str> = self.naive.admit(*most).into_iter().map(|name| NAMES[name]).collect();
+                let want: Vec<&str> = self.naive.admit(*line, *most).into_iter().map(name_of).collect();
                 assert_eq!(names, want, "{op:?}");
                 for admission in round.admitted {
                     let name = NAMES.iter().position(|name| *name == admission.pass.player.as_str()).unwrap();
-                    self.admissions.insert(name, admission);
+                    self.admissions.insert(line * NAMES.len() + name, admission);
                 }
             }
             Op::Failed(name, gone) => {
                 let Some(admission) = self.admissions.get(name).cloned() else { return };
                 let proxy = &self.proxies[0];
                 let (session, none) = (SessionId::fresh(), Attributes::default());
-                let failed = self.lines[0].failed(&proxy.who, &admission, &session, &none, *gone).await.unwrap();
+                let failed =
+                    self.lines[line_of(*name)][0].failed(&proxy.who, &admission, &session, &none, *gone).await.unwrap();
                 let want = match self.naive.players.get(name).cloned() {
                     Some(Where::Admitted { seq, fails, .. } | Where::Gone { seq, fails }) => {
                         let here = matches!(self.naive.players.get(name), Some(Where::Admitted { .. }));
@@ -275,14 +327,14 @@ impl World {
             }
             Op::Redeem(name) => {
                 let Some(admission) = self.admissions.get(name).cloned() else { return };
-                let at = self.backend.line(self.lines[0].options());
+                let at = self.backend.line(self.lines[line_of(*name)][0].options());
                 let redeemed = at.redeem(&self.backend.who, &admission.pass, &OperationId::fresh()).await.unwrap();
                 match self.naive.players.get(name).cloned() {
                     Some(Where::Admitted { held, seq, fails }) => {
                         if held || self.naive.used() < CAPACITY {
                             assert_eq!(redeemed, Ok(()), "{op:?}");
                             self.naive.players.remove(name);
-                            // The place stays held until a beat: here for good, under the player's name.
+                            // The place stays held until a beat: here for good.
                             self.seat(*name).await;
                         } else {
                             assert_eq!(redeemed, Err(PassRefusal::PlaceGone), "{op:?}");
@@ -295,36 +347,39 @@ impl World {
             Op::NoShow(name) => {
                 if let Some(Where::Admitted { held, .. }) = self.naive.players.get_mut(name) {
                     *held = false;
-                    let _: () = self.hall.raw.clone().zrem(self.hall.key("held:b1"), NAMES[*name]).await.unwrap();
+                    self.lapse(*name).await;
                 }
             }
         }
     }
 
-    /// The player is counted by the backend from now on, so the name may be promised a place again.
+    /// The player is counted by the backend from now on, so the place is not held any more.
     async fn seat(&mut self, name: usize) {
         self.naive.seated += 1;
-        let _: () = self.hall.raw.clone().zrem(self.hall.key("held:b1"), NAMES[name]).await.unwrap();
+        self.lapse(name).await;
         self.backend.record.players += 1;
         self.backend.beat().await;
     }
 
     async fn compare(&self) {
-        let order: Vec<String> = self.lines[1].positions(100).await.unwrap().iter().map(ToString::to_string).collect();
-        let want: Vec<&str> = self.naive.waiting().into_iter().map(|name| NAMES[name]).collect();
-        assert_eq!(order, want);
-        for (name, at) in NAMES.iter().enumerate().map(|(at, name)| (name, self.naive.players.get(&at))) {
-            let place = self.lines[0].position(&player(name)).await.unwrap();
-            let same = match at {
-                Some(Where::Waiting(_)) => matches!(place, Position::Waiting { position, .. }
-                    if want.get(position as usize - 1) == Some(name)),
-                Some(Where::Away(_)) => matches!(place, Position::Away { .. }),
-                _ => place == Position::None,
-            };
-            assert!(same, "{name}: {place:?}, expected {at:?}");
+        for (line, lines) in self.lines.iter().enumerate() {
+            let order: Vec<String> = lines[1].positions(100).await.unwrap().iter().map(ToString::to_string).collect();
+            let want: Vec<&str> = self.naive.waiting(line).into_iter().map(name_of).collect();
+            assert_eq!(order, want);
+            for (at, name) in NAMES.iter().enumerate() {
+                let at = self.naive.players.get(&(line * NAMES.len() + at));
+                let place = lines[0].position(&player(name)).await.unwrap();
+                let same = match at {
+                    Some(Where::Waiting(_)) => matches!(place, Position::Waiting { position, .. }
+                        if want.get(position as usize - 1) == Some(name)),
+                    Some(Where::Away(_)) => matches!(place, Position::Away { .. }),
+                    _ => place == Position::None,
+                };
+                assert!(same, "{name}: {place:?}, expected {at:?}");
+            }
         }
-        let held: u64 = self.hall.raw.clone().zcard(self.hall.key("held:b1")).await.unwrap();
-        assert_eq!(held as usize + self.naive.seated, self.naive.used());
+        let held = self.hall.held("b1").await;
+        assert_eq!(held.len() + self.naive.seated, self.naive.used());
         assert!(self.naive.used() <= CAPACITY, "oversold");
     }
 }
@@ -335,7 +390,7 @@ fn que_6_a_line_does_what_the_naive_line_does() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = TestStore::start();
     let zones = std::cell::Cell::new(0);
-    let mut runner = TestRunner::new(Config { cases: 60, max_shrink_iters: 200, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 90, max_shrink_iters: 200, ..Config::default() });
     let lists = prop::collection::vec(op(), 1..40);
     runner
         .run(&lists, |ops| {

@@ -9,7 +9,7 @@ use crate::envelope::push_netstring;
 use crate::error::Result;
 use crate::ids::{LineName, NodeEpoch, NodeId, Player};
 use crate::node::roster::score_ms;
-use crate::store::{Invocation, Key, Store, scripts};
+use crate::store::{Invocation, Key, Store, is_over, scripts};
 
 use super::line::Line;
 use super::ticket::Ticket;
@@ -79,8 +79,8 @@ impl Line {
             }
         }
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let now = self.store.clock().now_ms().to_string();
-        let due = self.store.score_ranges(&[keys.away(name)], &now, SWEEP_MAX).await?.pop().unwrap_or_default();
+        let (now, grace_ms) = (self.store.clock().now_ms(), self.options.reconnect_grace_ms);
+        let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?.pop().unwrap_or_default();
         if !due.is_empty() {
             report.add(self.sweep_players(None, &due, false).await?);
         }
@@ -99,7 +99,7 @@ impl Line {
     /// line is read.
     pub async fn sweep_preview(&self) -> Result<LineSweepReport> {
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let now = self.store.clock().now_ms();
+        let (now, grace_ms) = (self.store.clock().now_ms(), self.options.reconnect_grace_ms);
         let (mut dead, mut held) = (Vec::new(), BTreeMap::new());
         for holder in self.holders().await? {
             if !self.is_alive(&holder).await? {
@@ -109,7 +109,7 @@ impl Line {
             held.insert(holder, players);
         }
         if self.counts().await?.agree() {
-            let due = self.store.score_ranges(&[keys.away(name)], &now.to_string(), SWEEP_MAX).await?;
+            let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?;
             let dropping = dead.iter().filter_map(|holder| held.get(holder)).map(Vec::len).sum();
             return Ok(LineSweepReport {
                 away: count(dropping),
@@ -147,7 +147,7 @@ impl Line {
             let is_unlisted = waits && holder.as_ref().is_some_and(|holder| !listed_by.contains(&holder));
             if tickets.get(player).is_none() || Player::new(player).is_err() {
                 report.healed += 1;
-            } else if !waits && goes_at.is_some_and(|at| at <= now) {
+            } else if !waits && goes_at.is_some_and(|at| is_over(at, now, grace_ms)) {
                 report.out += 1;
             } else if waits && holder.as_ref().is_some_and(|holder| dead.contains(holder)) {
                 report.away += 1;

@@ -267,9 +267,9 @@ impl Book {
         let answer = self.conversation_of(server, "consuming a token", "consume").ask(call).await?;
         Ok(match answer.word() {
             "CONSUMED" => {
-                // Where the row does not tell any more until when the place is held, it ends by itself.
-                if let (Some((arrivals, _)), Ok(held_until_ms)) = (&self.counting, answer.number(0)) {
-                    arrivals.note(player, held_until_ms);
+                // Where the row does not tell any more as what the place is held, it ends by itself.
+                if let (Some((arrivals, _)), Ok(claim)) = (&self.counting, answer.text(1)) {
+                    arrivals.note(claim);
                 }
                 ConsumeOutcome::Consumed
             }

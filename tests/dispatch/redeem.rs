@@ -286,5 +286,6 @@ async fn r_25_lines_that_are_pushed_hold_the_places_of_arrivals_from_then_on() {
     eventually("the push is in force", LIMIT, async || b1.agent().config_version().borrow().is_some()).await;
     transfer(&p1, "bob").await;
     lands(&b1, "bob").await;
-    assert_eq!(held(&mut conn).await, ["bob"]);
+    let held = held(&mut conn).await;
+    assert!(held.len() == 1 && held[0].starts_with("bob "), "{held:?}");
 }

@@ -69,6 +69,11 @@ impl Hall {
         keys
     }
 
+    /// The claims on places of a node, those first that are over first.
+    pub async fn held(&self, node: &str) -> Vec<String> {
+        self.raw.clone().zrange(self.key(&format!("held:{node}")), 0, -1).await.unwrap()
+    }
+
     /// The store's time in ms.
     pub async fn now(&self) -> u64 {
         let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut self.raw.clone()).await.unwrap();

@@ -242,7 +242,8 @@ fn sto_4_queue_arrived_and_redeem() {
     twin.seed(["HSET", &key("node:b1"), "players", "9"]);
     let redeemed = alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin);
     let held = twin.look(["ZRANGE", &key("held:b1"), "0", "-1", "WITHSCORES"]).texts().expect("held").remove(1);
-    assert_eq!(redeemed, ["REDEEMED", &held]);
+    let claim = format!("alice login:{serial} 60000");
+    assert_eq!(redeemed, ["REDEEMED", &held, &claim]);
     assert_eq!(alice.redeem(&serial, "r1", "b1", epoch).run(&mut twin), redeemed, "STO-10");
     assert_eq!(alice.arrived(&serial, "b1").run(&mut twin), ["ARRIVED"], "and the place is held as it was");
     assert_eq!(alice.redeem(&serial, "r2", "b1", epoch).run(&mut twin), ["SPENT"]);
@@ -254,11 +255,20 @@ fn sto_4_queue_arrived_and_redeem() {
     // the beat that counts her takes the place off the held ones.
     let b1 = Node { epoch, ..Node::new("b1", "backend", epoch) };
     twin.seed(["HSET", &key("node:b1"), "incarnation", "inc1"]);
-    twin.seed(["ZADD", &key("held:b1"), "1000", "late", "9000000000000", "bob", "9000000000001", "dave"]);
-    let arrivals = format!("alice {held} carol 9000000000000 dave 9000000000000");
+    twin.seed([
+        "ZADD",
+        &key("held:b1"),
+        "1000",
+        "late",
+        "9000000000000",
+        "bob",
+        "9000000000001",
+        "alice login:5 60000",
+    ]);
+    let arrivals = format!("{claim}\ncarol t9 60000");
     assert_eq!(b1.beat_of(1, 10, [""; 4], &arrivals).run(&mut twin)[0], "BEAT");
     let left = twin.look(["ZRANGE", &key("held:b1"), "0", "-1"]).texts();
-    assert_eq!(left, Some(vec!["bob".to_owned(), "dave".to_owned()]), "dave was promised another place since");
+    assert_eq!(left, Some(vec!["bob".to_owned(), "alice login:5 60000".to_owned()]), "R-40: she has another promise");
 }
 
 #[test]
@@ -273,7 +283,7 @@ fn r_25_a_consumed_token_becomes_a_held_place() {
     token.claim("p1", now, "c1").run(&mut twin);
     let consumed = token.consume_held("u1", 60_000).run(&mut twin);
     let held = twin.look(["ZRANGE", &key("held:b1"), "0", "-1", "WITHSCORES"]).texts().expect("held").remove(1);
-    assert_eq!(consumed, ["CONSUMED", &held]);
+    assert_eq!(consumed, ["CONSUMED", &held, "alice t1 60000"]);
     assert_eq!(token.consume_held("u1", 60_000).run(&mut twin), consumed, "STO-10");
     assert!(!exists(&mut twin, "due:b1"));
 }

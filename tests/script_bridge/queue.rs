@@ -135,14 +135,14 @@ impl Guest {
 
     pub fn arrived(&self, serial: &str, server: &str) -> Ready {
         let keys = vec![self.pass(), self.held(server), self.held("")];
-        Ready(&scripts::QUEUE_ARRIVED, keys, texts([self.player, serial, server, "", "60000"]))
+        Ready(&scripts::QUEUE_ARRIVED, keys, texts([self.player, serial, server, "", "60000", "login"]))
     }
 
     pub fn redeem(&self, serial: &str, op: &str, me: &str, epoch: u64) -> Ready {
         let mut keys = vec![self.pass(), key(format!("node:{me}"))];
         keys.extend(["node:b1", "held:b1", "due:b1"].map(key));
         keys.extend([key(format!("node:{me}")), self.pass(), self.pass()]);
-        let args = texts([self.player, serial, op, me, &epoch.to_string(), "b1", "", self.op, "60000"]);
+        let args = texts([self.player, serial, op, me, &epoch.to_string(), "b1", "", self.op, "60000", "login"]);
         Ready(&scripts::QUEUE_REDEEM, keys, args)
     }
 

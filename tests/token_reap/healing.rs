@@ -45,6 +45,31 @@ async fn r_16_a_token_whose_claimant_changed_under_the_look_is_skipped() {
     assert_eq!(reap_alice(&bench, &b1, Some(&a.who.id)).await, "SKIPPED", "and only once");
 }
 
+// R-34: else the place of a token that nobody uses is gone for as long as the store's clock went back.
+#[tokio::test]
+async fn r_34_a_token_from_before_the_stores_clock_stepped_back_is_over() {
+    let server = TestStore::start();
+    let bench = Bench::new(&server, "stepped").await;
+    let b1 = bench.join("b1", Role::backend()).await;
+    let a = bench.join("A", Role::proxy()).await;
+    for name in ["pending", "claimed", "now"] {
+        let token = b1.issued(&player(name), &request("r"), 1).await;
+        if name == "claimed" {
+            assert_eq!(say(&a.claim(&token).await), "Claimed");
+        }
+        if name != "now" {
+            let mut raw = bench.raw.clone();
+            for field in ["issued_at", "expires_at"] {
+                let _: () = raw.hincr(bench.key(&format!("token:{name}")), field, 600_000).await.unwrap();
+            }
+            let _: () = raw.zincr(bench.key("due:b1"), name, 600_000).await.unwrap();
+        }
+    }
+    let report = reap(&a.book, ReapOptions::default()).await.unwrap();
+    assert_eq!(report, ReapReport { expired: 2, servers: 1, ..ReapReport::default() });
+    assert_eq!(reap(&a.book, ReapOptions::default()).await.unwrap().expired, 0);
+}
+
 // STO-16: entries of the index that stand for no token go, and take nothing else with them.
 #[tokio::test]
 async fn sto_16_the_sweep_heals_what_stands_for_no_token() {
