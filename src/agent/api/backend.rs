@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use crate::agent::backend::{Backend, BackendEvent, Inventory, Redeemed};
 use crate::error::Result;
 use crate::ids::Player;
-use crate::message::Registration;
+use crate::message::ServiceRegistration;
 
 use super::agent::Agent;
 
@@ -19,11 +19,11 @@ const GIVE_UP_MAX: Duration = Duration::from_secs(3);
 pub struct BackendAgent<I: Inventory> {
     agent: Agent,
     backend: Arc<Backend<I>>,
-    _places: Registration,
+    _places: ServiceRegistration,
 }
 
 impl<I: Inventory> BackendAgent<I> {
-    pub(super) fn new(agent: Agent, backend: Arc<Backend<I>>, places: Registration) -> Self {
+    pub(super) fn new(agent: Agent, backend: Arc<Backend<I>>, places: ServiceRegistration) -> Self {
         Self { agent, backend, _places: places }
     }
 

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use crate::agent::model::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
-use crate::message::{CallError, Incoming, Registration, json_handler};
+use crate::message::{CallError, Incoming, ServiceRegistration, json_handler};
 use crate::node::NodeState;
 use crate::token::{IssueOrder, IssueOutcome};
 
@@ -19,7 +19,7 @@ const RELEASES_MAX: usize = 64;
 
 impl<I: Inventory> Backend<I> {
     /// Answers `places.reserve` from now on, for as long as the registration is kept.
-    pub fn register(self: &Arc<Self>) -> Result<Registration> {
+    pub fn register(self: &Arc<Self>) -> Result<ServiceRegistration> {
         let backend = Arc::clone(self);
         let handler = json_handler(move |request: PlaceRequest, call: Incoming| {
             let backend = Arc::clone(&backend);
