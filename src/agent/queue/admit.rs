@@ -36,11 +36,10 @@ pub(in crate::agent) async fn admit_lines(client: Arc<QueueClient>) {
     loop {
         loops.retain(|_, running| !running.is_finished());
         for name in client.known_lines() {
-            if !loops.contains_key(&name) {
+            loops.entry(name).or_insert_with_key(|name| {
                 let hints = client.core.line_events.subscribe();
-                let running = client.core.tasks.spawn(admit(Arc::clone(&client), name.clone(), hints));
-                loops.insert(name, running);
-            }
+                client.core.tasks.spawn(admit(Arc::clone(&client), name.clone(), hints))
+            });
         }
         tokio::select! {
             () = client.core.stop.cancelled() => return,
