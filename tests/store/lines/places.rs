@@ -89,7 +89,8 @@ async fn r_40_the_half_that_did_not_redeem_counts_each_player_once() {
         server.players.fetch_add(1, Ordering::Relaxed);
         let now_there = there.fetch_add(1, Ordering::Relaxed) + 1;
         let id = link.lease().id().clone();
-        let counts = async || proxy.agent().directory().look(&id).is_some_and(|view| view.record.players == now_there);
+        let counts =
+            async || proxy.agent().directory().view_of(&id).is_some_and(|view| view.record.players == now_there);
         eventually("the link counts who is there", LIMIT, counts).await;
     }
 }
