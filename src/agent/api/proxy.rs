@@ -134,9 +134,13 @@ impl ProxyAgent {
                 let op = OperationId::fresh();
                 let mut claiming = Claiming::new(&self.proxy, &op);
                 let config = core.config();
-                take(&core.book, &core.verifier, &claimant, player, None, &op, &config.texts, Some(&mut claiming))
-                    .await
-                    .into()
+                let (book, texts) = (&core.book, &config.texts);
+                let taken = take(book, &core.verifier, &claimant, player, None, &op, texts, Some(&mut claiming)).await;
+                if let Ok(transfer) = &taken {
+                    self.proxy.queue.requests.begin_moving(transfer);
+                    claiming.settled();
+                }
+                taken.into()
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }

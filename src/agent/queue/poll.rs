@@ -287,7 +287,8 @@ impl QueueClient {
                 // be read and was put out at the head.
                 None if is_whole => unlisted.push(Arc::clone(waiter)),
                 None => {
-                    let ahead = standing.as_ref().map_or(0, |standing| moved_up(waiter, standing));
+                    let held = waiter.held();
+                    let ahead = standing.as_ref().map_or(0, |now| moved_up(held.ahead, held.counted_ms, now));
                     self.tell_counted(waiter, standing.as_ref(), None, ahead);
                 }
             }
@@ -314,11 +315,30 @@ impl QueueClient {
 }
 
 /// How many are before one who is beyond the list: moved up by what was admitted since they were last counted.
-fn moved_up(waiter: &Waiter, standing: &Standing) -> u64 {
-    let held = waiter.held();
+fn moved_up(ahead: u64, counted_ms: u64, standing: &Standing) -> u64 {
     #[expect(clippy::cast_precision_loss, reason = "a time between two polls")]
-    let seconds = standing.at_ms.saturating_sub(held.counted_ms) as f64 / 1_000.0;
+    let seconds = standing.at_ms.saturating_sub(counted_ms) as f64 / 1_000.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; no NaN, no sign")]
     let passed = (standing.state.pace(standing.at_ms) * seconds) as u64;
-    held.ahead.saturating_sub(passed).clamp(POSITIONS_MAX, standing.waiting)
+    ahead.saturating_sub(passed).clamp(POSITIONS_MAX, standing.waiting.max(POSITIONS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::LineState;
+
+    // QUE-8: a player far back must see that it goes on, and never a number that is not theirs.
+    #[test]
+    fn que_8_who_is_beyond_the_list_moves_up_by_the_pace_and_never_into_it() {
+        let standing = |rate, at_ms| Standing {
+            first: Vec::new(),
+            waiting: 30_000,
+            state: LineState { rate, busy_since_ms: at_ms, ..LineState::default() },
+            at_ms,
+        };
+        assert_eq!(moved_up(20_000, 1_000, &standing(1_000, 5_000)), 16_000, "4,000 went ahead in four seconds");
+        assert_eq!(moved_up(16_000, 5_000, &standing(1_000, 60_000)), POSITIONS_MAX, "not below what the list shows");
+        assert_eq!(moved_up(40_000, 5_000, &standing(0, 60_000)), 30_000, "nor behind the end");
+    }
 }

@@ -43,6 +43,16 @@ impl Requests {
 
     /// A request begins, whose claims are made under `op`.
     pub fn begin(&self, key: RequestKey, stop: &CancellationToken, op: &OperationId) {
+        self.insert(key, stop.clone(), Progress::UnderWay(op.clone()));
+    }
+
+    /// A place that was taken over for nobody's request: known by the one that it was issued for.
+    pub fn begin_moving(&self, transfer: &Transfer) {
+        let key = (transfer.player.clone(), transfer.request.clone());
+        self.insert(key, CancellationToken::new(), Progress::Moving(Box::new(transfer.clone())));
+    }
+
+    fn insert(&self, key: RequestKey, stop: CancellationToken, progress: Progress) {
         let mut all = self.all();
         if all.len() >= all.capacity() {
             all.retain(|_, tracked| match &tracked.progress {
@@ -50,8 +60,7 @@ impl Requests {
                 Progress::UnderWay(_) | Progress::Waiting(_) => true,
             });
         }
-        let progress = Progress::UnderWay(op.clone());
-        all.insert(key, Tracked { progress, is_cancelled: false, stop: stop.clone() });
+        all.insert(key, Tracked { progress, is_cancelled: false, stop });
     }
 
     /// The request is at another step. False where it was cancelled: then the step is not made.

@@ -35,6 +35,43 @@ impl Told {
     }
 }
 
+/// Tells whoever listens.
+#[derive(Debug, Default)]
+pub(super) struct Teller {
+    told: watch::Sender<Told>,
+}
+
+impl Teller {
+    /// Where the player stands.
+    pub fn place(&self, position: Option<u64>, estimate_ms: Option<u64>) {
+        self.told.send_if_modified(|told| {
+            let changed = told.place() != (position, estimate_ms);
+            (told.position, told.estimate_ms) = (position, estimate_ms);
+            changed
+        });
+    }
+
+    /// The end, once. False where it is over already.
+    pub fn end(&self, end: End) -> bool {
+        self.told.send_if_modified(|told| {
+            let open = told.end.is_none();
+            if open {
+                told.end = Some(end);
+            }
+            open
+        })
+    }
+
+    pub fn told(&self) -> watch::Ref<'_, Told> {
+        self.told.borrow()
+    }
+
+    /// Hears what is told from now on, and the end that was told.
+    pub fn listen(&self) -> Listener {
+        Listener::new(self.told.subscribe())
+    }
+}
+
 /// One piece of news.
 #[derive(Debug)]
 pub(in crate::agent) enum News {
@@ -52,7 +89,7 @@ pub(in crate::agent) struct Listener {
 
 impl Listener {
     /// What stands now is known, unless it is the end.
-    pub(super) fn new(seen: watch::Receiver<Told>) -> Self {
+    fn new(seen: watch::Receiver<Told>) -> Self {
         let told = seen.borrow().place();
         Self { seen, told, over: false }
     }
@@ -87,5 +124,32 @@ impl Listener {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    // what is said of an earlier visit must not end the one that came after it, and an end is heard once, whenever
+    // somebody listens.
+    #[test]
+    fn r_21_a_wait_ends_once_and_a_slow_reader_hears_the_newest_and_the_end() {
+        let teller = Teller::default();
+        teller.place(Some(9), None);
+        let mut listener = teller.listen();
+        assert!(listener.next().now_or_never().is_none(), "what stood there is known");
+        teller.place(Some(8), None);
+        teller.place(Some(7), Some(1_000));
+        let news = listener.next().now_or_never().flatten();
+        assert!(matches!(news, Some(News::Position { position: Some(7), estimate_ms: Some(1_000) })), "{news:?}");
+        assert!(teller.end(End::Out(OutReason::Elsewhere)) && !teller.end(End::Out(OutReason::Gone)));
+        for mut listener in [listener, teller.listen()] {
+            let news = listener.next().now_or_never().flatten();
+            assert!(matches!(news, Some(News::End(End::Out(OutReason::Elsewhere)))), "{news:?}");
+            assert!(listener.is_over() && matches!(listener.next().now_or_never(), Some(None)));
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::model::Request;
@@ -15,7 +14,7 @@ use crate::token::Token;
 
 use super::keyed_mutex::Key;
 use super::line_handle::LineHandle;
-use super::told::{End, Listener, Told};
+use super::told::{End, Listener, Teller};
 
 /// An enter may be repeated for so long, in ms: the script refuses what was signed before.
 const REPEATED_FOR_MS: u64 = 6_000;
@@ -140,7 +139,7 @@ pub(in crate::agent) struct Waiter {
     pub(super) ending: Ending,
     since: Instant,
     held: Mutex<Held>,
-    told: watch::Sender<Told>,
+    teller: Teller,
 }
 
 impl Waiter {
@@ -153,7 +152,7 @@ impl Waiter {
         now: Moment,
     ) -> Arc<Self> {
         let held = Mutex::new(Held::fresh(session, lane, now));
-        Arc::new(Self { line, player, ending, since: Instant::now(), held, told: watch::Sender::default() })
+        Arc::new(Self { line, player, ending, since: Instant::now(), held, teller: Teller::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -301,25 +300,20 @@ impl Waiter {
 
     /// Hears what is told from now on.
     pub fn listen(&self) -> Listener {
-        Listener::new(self.told.subscribe())
+        self.teller.listen()
     }
 
     pub fn end(&self) -> Option<End> {
-        self.told.borrow().end.clone()
+        self.teller.told().end.clone()
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.told.borrow().end.is_some()
+        self.teller.told().end.is_some()
     }
 
     /// Tells whoever listens where the player stands: the position for people, exact for the first 10,000.
     pub(super) fn tell(&self, position: Option<u64>, estimate_ms: Option<u64>) {
-        let position = position.filter(|position| *position <= POSITIONS_MAX);
-        self.told.send_if_modified(|told| {
-            let changed = (told.position, told.estimate_ms) != (position, estimate_ms);
-            (told.position, told.estimate_ms) = (position, estimate_ms);
-            changed
-        });
+        self.teller.place(position.filter(|position| *position <= POSITIONS_MAX), estimate_ms);
     }
 
     /// As of `at_ms` there are so many before it.
@@ -330,12 +324,6 @@ impl Waiter {
 
     /// Ends it, once. False where it is over already.
     pub(super) fn close(&self, end: End) -> bool {
-        self.told.send_if_modified(|told| {
-            let open = told.end.is_none();
-            if open {
-                told.end = Some(end);
-            }
-            open
-        })
+        self.teller.end(end)
     }
 }

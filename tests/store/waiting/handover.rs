@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::kinds::{End, Fleet, Kind, Waits};
 use crate::fixtures::agents::shelf::Shelf;
-use crate::fixtures::agents::{LIMIT, key, player, sees, state};
+use crate::fixtures::agents::{LIMIT, key, pending, player, sees, state};
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::wait::eventually;
 
@@ -334,6 +334,33 @@ pairs! {
     dsp_8_a_claim_meets_another_request: Claim Again;
     dsp_8_a_claim_meets_a_lapse: Claim Lapse;
     dsp_8_a_claim_meets_a_reload: Claim Leave;
+}
+
+// DSP-8: the place of another request of the player, taken over, is given up under the id that the transfer names. Told `lost`,
+// the application leaves it to its time.
+#[tokio::test]
+async fn dsp_8_a_place_that_was_taken_over_is_given_up_like_any_other() {
+    let fleet = Fleet::new(Kind::Token);
+    let p1 = fleet.proxy("p1").await;
+    let b1 = fleet.backend("b1", 1).await;
+    sees(&p1, &[&b1]).await;
+    for asks in [false, true] {
+        let token = eventually("the backend has a place", LIMIT, async || {
+            (b1.inventory().out() == 0).then_some(())?;
+            Some(pending(&p1, "b1", "alice").await.token)
+        })
+        .await;
+        let request = Request::new(player("alice"));
+        let (asked, outcome) = match asks {
+            true => (Some(request.id.clone()), p1.dispatch(request).await),
+            false => (None, p1.take(&player("alice")).await),
+        };
+        let Outcome::Transfer(transfer) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(transfer.request, asked.unwrap_or(token.request));
+        let told = p1.cancel(&player("alice"), &transfer.request).await.expect("the store answers");
+        assert_eq!(told, CancelOutcome::Released);
+        b1.inventory().all_home_within(Duration::from_secs(5)).await;
+    }
 }
 
 // DSP-8: cancels that come at any moment of the hand-over, on as many threads as there are. One that is told that it is done
