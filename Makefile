@@ -1,6 +1,6 @@
 # Needs a Rust toolchain; a RESP server is found or installed (see .ci/with-server). For GNU make 3.81 and BSD make.
 
-# Arguments for the demo (ARGS=--json), for the test runner (TESTS='--test token') and for the benches (BENCH=envelope).
+# Arguments for the demo (ARGS=--json), for the test runner (TESTS='--test store token') and for the benches (BENCH=envelope).
 ARGS =
 TESTS =
 BENCH =

@@ -115,7 +115,7 @@ struct Report {
     forgotten: u64,
     lists: usize,
     lines: Lines,
-    routes: route::SweepReport,
+    routes: route::RouteSweepReport,
     elapsed_ms: u64,
 }
 
@@ -147,7 +147,7 @@ impl Sweep {
             forgotten: 0,
             lists: 0,
             lines: Lines::default(),
-            routes: route::SweepReport::default(),
+            routes: route::RouteSweepReport::default(),
             elapsed_ms: 0,
         };
         self.sweep_tokens(walk, &mut report).await?;

@@ -4,13 +4,13 @@
 --      2 nodes:<role>  zset, the roster of the role
 --      3 roles         set, the roles that have a roster
 --      4 control       hash, kill switch, drain and config entries
---      5 held:<id>     zset, players promised or arrived whom the row's count does not include yet
+--      5 held:<id>     zset, places promised or taken whose players the row's count does not include yet
 -- ARGV 1 id, 2 role, 3 epoch, 4 incarnation, 5 seq, 6 sent_at (store ms), 7 state, 8 accepting, 9 kill, 10 players,
 --      11 soft_cap, 12 load (JSON), 13 services (JSON), 14 labels (JSON), 15 sig, 16 lease ms, 17 channel,
 --      18 event (the row in wire form), 19 bytes of control kill as last seen (empty for none),
 --      20 bytes of control kill:<id>, 21 bytes of control drain:<id>, 22 the last 64 bytes of control config (its
---      signature stands there), 23 arrivals that ARGV 10 includes for the first time (0 to 256, blanks between: player, until
---      when its place was held in store ms; a place that was promised anew since is held for longer and stays)
+--      signature stands there), 23 arrivals that ARGV 10 includes for the first time (0 to 256 entries of KEYS 5 as they
+--      stand there, a line feed between)
 -- Answers BEAT <now> <0|1>          renewed; 1: the control entries are not the ones last seen
 --         GONE <now>                there is no row: join again
 --         FENCED <epoch> <addr>     another incarnation holds the id
@@ -20,7 +20,7 @@
 -- Repeat  a sequence number not above the row's is answered BEAT and writes nothing.
 -- Example EVALSHA <sha> 5 maitred:{eu}:node:p1 maitred:{eu}:nodes:proxy maitred:{eu}:roles maitred:{eu}:control
 --         maitred:{eu}:held:p1 p1 proxy 1796000000000 inc1 7 1796000001000 ready 1 0 12 200 {} [] {} 5ebd00f2.xxx 3500
---         maitred:{eu}:events:node row "" "" "" "" "alice 1796000060000"
+--         maitred:{eu}:events:node row "" "" "" "" "alice login:1796000000000000 60000"
 if #KEYS ~= 5 or #ARGV ~= 23 then
   return redis.error_reply('ARITY node/beat takes 5 keys and 23 arguments')
 end
@@ -37,8 +37,8 @@ if not (seq and sent_at and whole(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
 end
 local arrivals = {}
-for player, place_goes in string.gmatch(ARGV[23], '([^ ]+) (%d+)') do
-  arrivals[#arrivals + 1] = { player = player, place_goes = tonumber(place_goes) }
+for claim in string.gmatch(ARGV[23], '[^%c]+') do
+  arrivals[#arrivals + 1] = claim
 end
 if #arrivals > 256 then
   return redis.error_reply('ARGUMENT node/beat: arrivals are at most 256')
@@ -76,24 +76,18 @@ end
 if is_skewed(sent_at) then
   return { 'SKEW', now_text }
 end
-local holding, counted = redis.call('ZCARD', held) > 0, {}
-for i = 1, holding and #arrivals or 0 do
-  local place_goes = whole(redis.call('ZSCORE', held, arrivals[i].player))
-  if place_goes and place_goes <= arrivals[i].place_goes then
-    counted[#counted + 1] = arrivals[i].player
-  end
-end
+local holding = redis.call('ZCARD', held) > 0
 
 redis.call('ZADD', roster, now_text, id)
 redis.call('SADD', roles, role)
 redis.call('HSET', row_key, 'seq', ARGV[5], 'sent_at', ARGV[6], 'beat_at', now_text, 'lease_ms', ARGV[16],
   'state', ARGV[7], 'accepting', ARGV[8], 'kill', ARGV[9], 'players', ARGV[10], 'soft_cap', ARGV[11],
-  'load', ARGV[12], 'services', ARGV[13], 'labels', ARGV[14], 'sig', ARGV[15])
+  'load', ARGV[12], 'services', ARGV[13], 'labels', ARGV[14], 'sig', ARGV[15], 'claims', '1')
 redis.call('PEXPIRE', row_key, ARGV[16])
 if holding then
   redis.call('ZREMRANGEBYSCORE', held, '-inf', now_text)
-  for _, player in ipairs(counted) do
-    redis.call('ZREM', held, player)
+  for _, claim in ipairs(arrivals) do
+    redis.call('ZREM', held, claim)
   end
 end
 redis.call('PUBLISH', ARGV[17], ARGV[18])

@@ -120,7 +120,7 @@ redis.call('DEL', row_key)
 redis.call('HSET', row_key, 'id', id, 'role', role, 'addr', addr, 'epoch', ARGV[4], 'incarnation', incarnation,
   'seq', seq, 'sent_at', ARGV[7], 'beat_at', now_text, 'lease_ms', lease_ms, 'state', ARGV[8], 'accepting', ARGV[9],
   'kill', ARGV[10], 'players', ARGV[11], 'soft_cap', ARGV[12], 'load', ARGV[13], 'services', ARGV[14],
-  'labels', ARGV[15], 'v', ARGV[16], 'sig', ARGV[17])
+  'labels', ARGV[15], 'v', ARGV[16], 'sig', ARGV[17], 'claims', '1')
 redis.call('PEXPIRE', row_key, lease_ms)
 redis.call('PUBLISH', ARGV[22], ARGV[23])
 return { 'JOINED', now_text }

@@ -101,22 +101,59 @@ local function alive(key, epoch)
 end
 -- end part
 -- part places
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
 local function unclaimed(players, soft_cap, held_key, due_key)
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = whole(soft_cap) or 0
-  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
 end
 -- end part
 -- part free
--- The free places of a node, none of one that takes nobody; and its lease as its row says it.
+-- The free places of a node, none of one that takes nobody; its lease as its row says it; and whether its build names the
+-- claims in `held:`.
 local function free(node_key, held_key, due_key, epoch)
-  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
+  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap',
+    'claims')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0, row[3]
+    return 0, row[3], false
   end
-  return unclaimed(row[6], row[7], held_key, due_key), row[3]
+  return unclaimed(row[6], row[7], held_key, due_key), row[3], row[8] == '1'
+end
+-- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
 end
 -- end part
 -- part names
@@ -313,10 +350,13 @@ local function read_candidates()
       link = whole(ARGV[base + 7]) or 0, op = ARGV[base + 8], sig = ARGV[base + 9],
       pass = KEYS[9 + 2 * holders + 3 * targets + i] }
     -- A key of another type is no pass, and must not hold up those behind: the admission writes it anew.
-    local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void')
+    local row = redis.pcall('HMGET', candidate.pass, 'op', 'serial', 'seq', 'fails', 'expires_at', 'void', 'redeemed_at',
+      'held')
     if row[1] == candidate.op and row[2] then
       candidate.word, candidate.serial, candidate.seq, is_repeat = 'ADMITTED', row[2], row[3] or '0', true
     end
+    -- What the pass that goes still holds under its own name.
+    candidate.replaced = row[8] and not row[7] and claim_of(candidate.player, name .. ':' .. (row[2] or ''), row[8])
     candidate.fails = row[6] == '1' and now < (whole(row[5]) or 0) and row[4] or '0'
     found[i] = candidate
   end
@@ -365,6 +405,16 @@ local function pace(recent_text, admitted)
   return table.concat(recent, ' ')
 end
 
+-- How long a place is held under a name of its own, as text. All who may have to find it again have to know such names: the
+-- proxy, and the nodes.
+local function held_for(proxy, server, link)
+  if proxy.claims == nil then
+    proxy.claims = redis.call('HGET', proxy.node, 'claims') == '1'
+  end
+  local known = proxy.claims and (not server or server.claims) and (not link or link.claims)
+  return known and string.format('%.0f', arrive_ms) or nil
+end
+
 local candidates, is_repeat = read_candidates()
 if is_repeat then
   local again = { 'ROUND', 'DONE', '0', '0', '0' }
@@ -388,9 +438,10 @@ for i = 1, targets do
   if (controlled and redis.call('HGET', control, 'kill:' .. ARGV[base + 1]) or '') ~= ARGV[base + 3] then
     return { 'CONTROL' }
   end
-  local places, lease_text = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
+  local places, lease_text, claims = free(KEYS[key_base + 1], KEYS[key_base + 2], KEYS[key_base + 3], ARGV[base + 2])
   lease_ms = math.max(lease_ms, whole(lease_text) or 0)
-  room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places }
+  room[i] = { held = KEYS[key_base + 2], id = ARGV[base + 1], places = ARGV[base + 4] == 'on' and 0 or places,
+    claims = claims }
 end
 local killed = killed_by(ARGV[17], admitter, ARGV[19], admitter, ARGV[19])
 if killed then
@@ -400,7 +451,8 @@ local proxies = {}
 for i = 1, holders do
   local epoch = holder_epoch(ARGV[19 + i])
   redis.call('SCARD', KEYS[9 + 2 * i])
-  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
+  proxies[i] = { via = KEYS[9 + 2 * i], name = ARGV[19 + i], node = KEYS[8 + 2 * i],
+    alive = epoch and alive(KEYS[8 + 2 * i], epoch) }
 end
 
 local state = redis.call('HMGET', gate, 'bucket', 'refilled_at', 'serial', 'paused', 'recent', 'lanes', 'full',
@@ -472,6 +524,8 @@ while true do
     candidate.serial = string.format('%.0f', serial)
     local seq, place_lane, _, session = read_ticket(candidate.ticket)
     candidate.seq, candidate.place_lane, candidate.session = seq, place_lane, session
+    candidate.lasts = held_for(proxy, server, link)
+    candidate.claim = claim_of(candidate.player, name .. ':' .. candidate.serial, candidate.lasts)
     if server then
       server.places, server.used = server.places - 1, true
     end
@@ -495,6 +549,7 @@ elseif rate > 0 then
   next_ms = string.format('%.0f', math.ceil((1000000 - bucket) / rate / 1000))
 end
 
+drop_stale_claims()
 redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket), 'refilled_at', string.format('%.0f', refilled_at),
   'full', string.format('%.0f', full_at), 'lease', lease_text or '0')
 if anew then
@@ -541,12 +596,15 @@ for _, candidate in ipairs(plan) do
       link and link.id or '', 'seq', candidate.seq or '0', 'lane', candidate.place_lane or '0', 'expires_at', ARGV[9],
       'op', candidate.op, 'v', ARGV[12], 'sig', candidate.sig, 'session', candidate.session or '', 'fails',
       candidate.fails)
-    redis.call('PEXPIREAT', candidate.pass, ARGV[9])
-    if server then
-      redis.call('ZADD', server.held, place_goes, player)
+    if candidate.lasts then
+      redis.call('HSET', candidate.pass, 'held', candidate.lasts)
     end
-    if link then
-      redis.call('ZADD', link.held, place_goes, player)
+    redis.call('PEXPIREAT', candidate.pass, ARGV[9])
+    for _, target in ipairs({ server or link, server and link }) do
+      if candidate.replaced then
+        redis.call('ZREM', target.held, candidate.replaced)
+      end
+      redis.call('ZADD', target.held, place_goes, candidate.claim)
     end
   end
 end

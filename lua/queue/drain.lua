@@ -109,6 +109,14 @@ local function is_skewed(signed_at)
   return math.abs(signed_at - now) > 5000
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -199,10 +207,10 @@ end
 -- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
-  'previous', 'cancelled', 'consume_op', 'reason')
+  'previous', 'cancelled', 'consume_op', 'reason', 'issued_at')
 local state, row_server = row[2], row[3]
 local open = row[1] and is_open(state)
-local live = open and now < (whole(row[7]) or 0)
+local live = open and is_lasting(row[12], row[7])
 if row[1] == id then
   if live then
     return { 'DRAINED', row[7] }

@@ -110,28 +110,65 @@ local function alive(key, epoch)
 end
 -- end part
 -- part places
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
 local function unclaimed(players, soft_cap, held_key, due_key)
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = whole(soft_cap) or 0
-  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
 end
 -- end part
 -- part free
--- The free places of a node, none of one that takes nobody; and its lease as its row says it.
+-- The free places of a node, none of one that takes nobody; its lease as its row says it; and whether its build names the
+-- claims in `held:`.
 local function free(node_key, held_key, due_key, epoch)
-  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap')
+  local row = redis.call('HMGET', node_key, 'epoch', 'beat_at', 'lease_ms', 'state', 'accepting', 'players', 'soft_cap',
+    'claims')
   if row[1] ~= epoch or lease_left(row[2], row[3]) < 0 or row[5] ~= '1'
     or (row[4] ~= 'ready' and row[4] ~= 'degraded') then
-    return 0, row[3]
+    return 0, row[3], false
   end
-  return unclaimed(row[6], row[7], held_key, due_key), row[3]
+  return unclaimed(row[6], row[7], held_key, due_key), row[3], row[8] == '1'
+end
+-- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
 end
 -- end part
 -- part hold
--- Holds a place for the player. Promises of another line may last longer than this one's.
-local function hold(held_key, place_goes)
-  redis.call('ZADD', held_key, place_goes, player)
+-- Holds a place. Promises of another line may last longer than this one's.
+local function hold(held_key, claim, place_goes)
+  redis.call('ZADD', held_key, place_goes, claim)
   if redis.call('PTTL', held_key) < arrive_ms then
     redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
   end
@@ -262,7 +299,7 @@ end
 
 -- A key of another type is no pass.
 local standing = redis.pcall('HMGET', pass, 'serial', 'server', 'link', 'expires_at', 'op', 'v', 'sig', 'seq', 'lane',
-  'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op')
+  'redeemed_at', 'arrived_at', 'void', 'session', 'fails', 'failed_op', 'held')
 local unspent = standing[1] and not standing[10] and now < (whole(standing[4]) or 0)
 local live = unspent and not standing[12] and (not standing[11] or standing[13] == session)
 if live and (standing[5] == op or standing[13] == session) then
@@ -323,11 +360,28 @@ if fresh then
 end
 local seq_text, lane_text = string.format('%.0f', seq), string.format('%.0f', lane)
 local offered = server ~= '' or link ~= ''
-if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' and bucket >= 1000000
-  and (server == '' or free(server_node, server_held, server_due, ARGV[19]) >= 1)
-  and (link == '' or free(link_node, link_held, link_due, ARGV[21]) >= 1) then
+-- Whether the offered node has a place, and whether its build names claims. Where none is wanted, yes.
+local function has_place(id, node_key, held_key, due_key, epoch)
+  if id == '' then
+    return true, true
+  end
+  local places, _, claims = free(node_key, held_key, due_key, epoch)
+  return places >= 1, claims
+end
+local fits, server_claims, link_claims =
+  not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' and bucket >= 1000000, nil, nil
+if fits then
+  fits, server_claims = has_place(server, server_node, server_held, server_due, ARGV[19])
+end
+if fits then
+  fits, link_claims = has_place(link, link_node, link_held, link_due, ARGV[21])
+end
+if fits then
   local serial = string.format('%.0f', math.max(last_serial + 1, now_us))
+  local held_for = server_claims and link_claims and string.format('%.0f', arrive_ms) or nil
+  local claim = claim_of(player, name .. ':' .. serial, held_for)
   local place_goes = string.format('%.0f', now + arrive_ms)
+  drop_stale_claims()
   redis.call('HSET', gate, 'bucket', string.format('%.0f', bucket - 1000000), 'refilled_at',
     string.format('%.0f', refilled_at), 'seq', string.format('%.0f', math.max(last_seq, seq)),
     'serial', serial)
@@ -335,14 +389,19 @@ if not ticket and waiting == 0 and offered and not killed and state[5] ~= '1' an
   redis.call('HSET', pass, 'serial', serial, 'server', server, 'link', link, 'seq', seq_text, 'lane', lane_text,
     'expires_at', ARGV[22], 'op', op, 'v', ARGV[8], 'sig', ARGV[24], 'session', session, 'fails',
     unspent and standing[12] == '1' and standing[14] or '0')
-  redis.call('PEXPIREAT', pass, ARGV[22])
-  if server ~= '' then
-    redis.call('ZREMRANGEBYSCORE', server_held, '-inf', now_text)
-    hold(server_held, place_goes)
+  if held_for then
+    redis.call('HSET', pass, 'held', held_for)
   end
-  if link ~= '' then
-    redis.call('ZREMRANGEBYSCORE', link_held, '-inf', now_text)
-    hold(link_held, place_goes)
+  redis.call('PEXPIREAT', pass, ARGV[22])
+  for _, target in ipairs({ { id = server, held = server_held }, { id = link, held = link_held } }) do
+    if target.id ~= '' then
+      redis.call('ZREMRANGEBYSCORE', target.held, '-inf', now_text)
+      -- With the pass that goes, what it still holds under its own name.
+      if standing[16] and not standing[10] then
+        redis.call('ZREM', target.held, claim_of(player, name .. ':' .. (standing[1] or ''), standing[16]))
+      end
+      hold(target.held, claim, place_goes)
+    end
   end
   redis.call('PUBLISH', ARGV[26], 'admitted ' .. name .. ' ' .. player)
   return { 'ADMITTED', serial, seq_text }

@@ -44,6 +44,13 @@ local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
 -- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
+end
+-- end part
 -- part ticket
 -- A ticket's sequence, lane, holder (<proxy>:<epoch>) and session; nothing of a text that is none.
 local function read_ticket(text)
@@ -96,7 +103,8 @@ if ticket then
   return { 'LEFT' }
 end
 
-local standing = redis.call('HMGET', pass, 'session', 'server', 'link', 'redeemed_at', 'arrived_at', 'void')
+local standing = redis.call('HMGET', pass, 'session', 'server', 'link', 'redeemed_at', 'arrived_at', 'void',
+  'held', 'serial')
 if not standing[1] or standing[4] or standing[5] or standing[6] then
   return { 'NONE' }
 end
@@ -109,9 +117,10 @@ end
 if (standing[2] or '') ~= ARGV[6] or (standing[3] or '') ~= ARGV[7] then
   return { 'NEED', 'places', standing[2] or '', standing[3] or '' }
 end
-redis.call('ZSCORE', server_held, player)
-redis.call('ZSCORE', link_held, player)
+local claim = claim_of(player, name .. ':' .. (standing[8] or ''), standing[7])
+redis.call('ZCARD', server_held)
+redis.call('ZCARD', link_held)
 redis.call('DEL', pass)
-redis.call('ZREM', server_held, player)
-redis.call('ZREM', link_held, player)
+redis.call('ZREM', server_held, claim)
+redis.call('ZREM', link_held, claim)
 return { 'LEFT' }

@@ -9,9 +9,9 @@
 --      7 held:<link>           zset, of ARGV 7 (any where there is none)
 --      8 due:<link>            zset, of ARGV 7 (any where there is none)
 -- ARGV 1 player, 2 serial, 3 op of the redemption, 4 redeemer, 5 its epoch, 6 server of the pass (empty for none), 7 its
---      link (empty for none), 8 op of the pass, 9 arriveMs
--- Answers REDEEMED <until> the player may come in (also for a repeat of the same op); until when the place is held, in
---                         store ms
+--      link (empty for none), 8 op of the pass, 9 arriveMs, 10 line
+-- Answers REDEEMED <until> <claim>  the player may come in (also for a repeat of the same op); until when (store ms) and
+--                         as what the place is held: the beat that counts the player names it
 --         SPENT           it was redeemed by another operation
 --         PLACE_GONE      the place was not taken in time and there is no other: the pass is void, its place in the line stays
 --         VOID            it was given up, or another pass stands, or none
@@ -24,9 +24,9 @@
 -- Repeat  the same op is answered REDEEMED while the row stands.
 -- Example EVALSHA <sha> 8 maitred:{eu}:pass:login:alice maitred:{eu}:node:b1 maitred:{eu}:node:b1 maitred:{eu}:held:b1
 --         maitred:{eu}:due:b1 maitred:{eu}:node:b1 maitred:{eu}:pass:login:alice maitred:{eu}:pass:login:alice alice
---         1796000000000000 op9 b1 1796000000000 b1 "" op1 60000
-if #KEYS ~= 8 or #ARGV ~= 9 then
-  return redis.error_reply('ARITY queue/redeem takes 8 keys and 9 arguments')
+--         1796000000000000 op9 b1 1796000000000 b1 "" op1 60000 login
+if #KEYS ~= 8 or #ARGV ~= 10 then
+  return redis.error_reply('ARITY queue/redeem takes 8 keys and 10 arguments')
 end
 -- part digits
 -- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
@@ -70,17 +70,52 @@ local function alive(key, epoch)
 end
 -- end part
 -- part places
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none.
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
 local function unclaimed(players, soft_cap, held_key, due_key)
-  local promised = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf') + redis.call('ZCARD', due_key)
-  local cap = whole(soft_cap) or 0
-  return cap == 0 and 1000000 or cap - (whole(players) or 0) - promised
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
+end
+-- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
 end
 -- end part
 -- part hold
--- Holds a place for the player. Promises of another line may last longer than this one's.
-local function hold(held_key, place_goes)
-  redis.call('ZADD', held_key, place_goes, player)
+-- Holds a place. Promises of another line may last longer than this one's.
+local function hold(held_key, claim, place_goes)
+  redis.call('ZADD', held_key, place_goes, claim)
   if redis.call('PTTL', held_key) < arrive_ms then
     redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
   end
@@ -88,10 +123,12 @@ end
 -- end part
 
 local standing = redis.call('HMGET', pass, 'serial', 'op', 'server', 'link', 'expires_at', 'redeemed_at', 'redeem_op',
-  'void', 'failed_op')
+  'void', 'failed_op', 'held')
 local same = standing[1] == serial and standing[2] == ARGV[8]
+local promised_by = ARGV[10] .. ':' .. serial
+local promise = claim_of(player, promised_by, standing[10])
 if same and standing[7] == op then
-  return { 'REDEEMED', string.format('%.0f', (whole(standing[6]) or 0) + arrive_ms) }
+  return { 'REDEEMED', string.format('%.0f', (whole(standing[6]) or 0) + arrive_ms), promise }
 end
 local held, why, current = alive(node, ARGV[5])
 if not held then
@@ -117,10 +154,11 @@ if (standing[3] or '') ~= server or (standing[4] or '') ~= link or (redeemer ~= 
 end
 -- True where the player's place is held still, or another one is free.
 local function room(node_key, held_key, due_key)
-  local goes_at = whole(redis.call('ZSCORE', held_key, player)) or 0
-  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
-  local places = unclaimed(row[1], row[2], held_key, due_key)
-  return goes_at > now or places >= 1
+  local goes_at = redis.call('ZSCORE', held_key, promise)
+  local row = redis.call('HMGET', node_key, 'beat_at', 'lease_ms', 'players', 'soft_cap')
+  local places = unclaimed(row[3], row[4], held_key, due_key)
+  return goes_at and (whole(goes_at) or 0) > now and not is_stale(promise, goes_at)
+    or lease_left(row[1], row[2]) >= 0 and places >= 1
 end
 local on_server = server == '' or room(server_node, server_held, server_due)
 local on_link = link == '' or room(link_node, link_held, link_due)
@@ -129,12 +167,21 @@ if not (on_server and on_link) then
   return { 'PLACE_GONE' }
 end
 
-local place_goes = string.format('%.0f', now + arrive_ms)
-redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op)
+local lasts, place_goes = string.format('%.0f', arrive_ms), string.format('%.0f', now + arrive_ms)
+local claim = claim_of(player, promised_by, lasts)
+drop_stale_claims()
+redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op, 'held', lasts)
+-- From now on under its own name, also where it was promised without, or for another time.
+local function take(held_key)
+  if promise ~= claim then
+    redis.call('ZREM', held_key, promise)
+  end
+  hold(held_key, claim, place_goes)
+end
 if server ~= '' then
-  hold(server_held, place_goes)
+  take(server_held)
 end
 if link ~= '' then
-  hold(link_held, place_goes)
+  take(link_held)
 end
-return { 'REDEEMED', place_goes }
+return { 'REDEEMED', place_goes, claim }

@@ -130,13 +130,16 @@ local plan = {}
 for i, player in ipairs(players) do
   local ticket, score = redis.call('HGET', tickets, player), redis.call('ZSCORE', line, player)
   local goes_at = redis.call('ZSCORE', away, player)
+  -- A place that is kept for longer than the grace was given before the clock stepped back (R-34).
+  local kept_till = whole(goes_at) or 0
+  local is_over = goes_at and (kept_till <= now or kept_till > now + grace_ms + 5000)
   local step = { player = player, word = 'KEPT' }
   local _, _, held_by = read_ticket(ticket)
   if not ticket then
     step.word, step.no_line, step.no_away = 'HEALED', true, true
   elseif not is_name(player) then
     step.word, step.no_line, step.no_away, step.no_ticket, step.is_junk = 'HEALED', true, true, true, true
-  elseif empty or (goes_at and not score and (whole(goes_at) or 0) <= now) then
+  elseif empty or (is_over and not score) then
     step.word, step.no_line, step.no_away, step.no_ticket = 'OUT', true, true, true
   elseif score and holder ~= '' and held_by == holder and not is_alive then
     step.word, step.no_line, step.goes_at = 'AWAY', true, now + grace_ms

@@ -40,6 +40,14 @@ local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -60,7 +68,7 @@ end
 -- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'request', 'claimant', 'claimant_epoch', 'expires_at',
-  'cancelled', 'reason', 'previous', 'claim_op')
+  'cancelled', 'reason', 'previous', 'claim_op', 'issued_at')
 local id, state, server = row[1], row[2], row[3]
 local ours = id and row[4] == request
 local answer = 'CANCELLED'
@@ -69,7 +77,7 @@ if ours and state == 'CONSUMED' then
   answer = 'LANDED'
 elseif ours and state == 'RELEASED' and row[9] == 'cancelled' then
   answer = 'RELEASED'
-elseif ours and is_open(state) and now < (whole(row[7]) or 0) then
+elseif ours and is_open(state) and is_lasting(row[12], row[7]) then
   if state == 'CLAIMED' and (row[5] ~= name or row[6] ~= epoch or (claim_op ~= '' and row[11] ~= claim_op)) then
     answer = 'LOST'
   else
@@ -94,7 +102,7 @@ elseif not ours then
 end
 local marks = { request .. '@' .. now_text }
 for mark, at in string.gmatch(row[8] or '', '([^ @]+)@(%d+)') do
-  if mark ~= request and #marks < 4 and now - tonumber(at) < audit_ms then
+  if mark ~= request and #marks < 4 and math.abs(now - tonumber(at)) < audit_ms then
     marks[#marks + 1] = mark .. '@' .. at
   end
 end

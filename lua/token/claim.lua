@@ -77,6 +77,14 @@ local function killed_by(fleet_verdict, first, first_verdict, second, second_ver
     or second_verdict == 'on' and 'kill:' .. second or nil
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -98,10 +106,10 @@ local function ended_as(entries, token_id)
 end
 -- end part
 
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'reopened')
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'reopened', 'issued_at')
 local state = row[2]
 local here = row[1] == id
-local live = now < (tonumber(row[5]) or 0)
+local live = is_lasting(row[7], row[5])
 if here and live and state == 'CLAIMED' and redis.call('HGET', token, 'claim_op') == claim_op then
   return { 'CLAIMED' }
 end

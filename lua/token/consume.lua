@@ -6,8 +6,8 @@
 --      4 due             set, the servers that have a due: set
 --      5 held:<server>   zset, players promised or arrived whom the server's own count does not include yet
 -- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 consume_op, 6 auditMs, 7 arriveMs (0: the server counts no places)
--- Answers CONSUMED [until]  the player has the place (also for a repeat of the same consume_op); until when it is held
---                          (store ms), where ARGV 7 is not 0 and the row still tells
+-- Answers CONSUMED [until claim]  the player has the place (also for a repeat of the same consume_op); until when it is held
+--                          (store ms) and as what, where ARGV 7 is not 0 and the row still tells
 --         REPLAY           the token was consumed by another operation
 --         NOT_CLAIMED      no proxy ever claimed it
 --         EXPIRED          its time is over
@@ -64,6 +64,14 @@ local function alive(key, epoch)
   return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -84,10 +92,17 @@ local function ended_as(entries, token_id)
   end
 end
 -- end part
+-- part claim
+-- Who holds a place (R-40): the player, what the place was promised by, how long it lasts in ms, blanks between. A build
+-- that does not know this names the player alone, and leaves no such time behind.
+local function claim_of(player, promised_by, lasts)
+  return lasts and player .. ' ' .. promised_by .. ' ' .. lasts or player
+end
+-- end part
 -- part hold
--- Holds a place for the player. Promises of another line may last longer than this one's.
-local function hold(held_key, place_goes)
-  redis.call('ZADD', held_key, place_goes, player)
+-- Holds a place. Promises of another line may last longer than this one's.
+local function hold(held_key, claim, place_goes)
+  redis.call('ZADD', held_key, place_goes, claim)
   if redis.call('PTTL', held_key) < arrive_ms then
     redis.call('PEXPIRE', held_key, string.format('%.0f', arrive_ms))
   end
@@ -102,7 +117,8 @@ local function unlist_empty(set_key, index_key, entry)
 end
 -- end part
 
-local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at')
+local claim = claim_of(player, id, string.format('%.0f', arrive_ms))
+local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'issued_at')
 local state = row[2]
 local here = row[1] == id
 local ending, op, consumed_at
@@ -118,7 +134,7 @@ if ending == 'CONSUMED' and op == consume_op then
   if arrive_ms == 0 or not consumed_at then
     return { 'CONSUMED' }
   end
-  return { 'CONSUMED', string.format('%.0f', consumed_at + arrive_ms) }
+  return { 'CONSUMED', string.format('%.0f', consumed_at + arrive_ms), claim }
 end
 
 local living, why, current = alive(node, server_epoch)
@@ -137,7 +153,7 @@ end
 if row[3] ~= server or row[4] ~= server_epoch then
   return { 'NOT_YOURS' }
 end
-if now >= (tonumber(row[5]) or 0) then
+if not is_lasting(row[6], row[5]) then
   return { 'EXPIRED' }
 end
 if state == 'PENDING' and not redis.call('HGET', token, 'last_claim_op') then
@@ -152,7 +168,7 @@ end
 redis.call('ZREM', due, player)
 if arrive_ms > 0 then
   -- The place goes from one set that counts it to the other.
-  hold(held, place_goes)
+  hold(held, claim, place_goes)
 end
 redis.call('HSET', token, 'state', 'CONSUMED', 'consume_op', consume_op, 'consumed_at', now_text)
 redis.call('PEXPIRE', token, audit_ms)
@@ -160,4 +176,4 @@ unlist_empty(due, servers, server)
 if arrive_ms == 0 then
   return { 'CONSUMED' }
 end
-return { 'CONSUMED', place_goes }
+return { 'CONSUMED', place_goes, claim }

@@ -95,6 +95,14 @@ local function is_skewed(signed_at)
   return math.abs(signed_at - now) > 5000
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -172,12 +180,12 @@ local row = {}
 -- Most players have no row, and ten fields of nothing cost three times what this question does.
 if redis.call('EXISTS', token) == 1 then
   row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
-    'previous', 'cancelled', 'consume_op', 'reason')
+    'previous', 'cancelled', 'consume_op', 'reason', 'issued_at')
 end
 local row_id, state, row_server, row_request = row[1], row[2], row[3], row[5]
 local row_attempt = whole(row[6]) or 0
 local open = row_id and is_open(state)
-local live = open and now < (whole(row[7]) or 0)
+local live = open and is_lasting(row[12], row[7])
 if row_id == id then
   if live then
     return { 'ISSUED' }

@@ -42,6 +42,14 @@ local function lease_left(beat_at, lease_ms)
   return (whole(lease_ms) or 0) - math.abs(now - (whole(beat_at) or 0))
 end
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -63,16 +71,21 @@ for i = 1, count do
   local player, claimant = ARGV[4 + 2 * i], ARGV[5 + 2 * i]
   local score = redis.call('ZSCORE', due, player)
   local step = { word = 'SKIPPED', token = token, player = player }
-  if score and (whole(score) or 0) <= now then
+  local look_at = whole(score) or 0
+  -- So far ahead it may have been set before the clock stepped back (R-34).
+  local is_due, is_far = look_at <= now, look_at > now + reanimate_ms + 5000
+  if score and (is_due or is_far) then
     local row = redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
-      'claimed_at', 'claim_op', 'claim_sig', 'reopened')
+      'claimed_at', 'claim_op', 'claim_sig', 'reopened', 'issued_at')
     local state = row[2]
     local expires_at = whole(row[4]) or 0
     step.id, step.row = row[1], row
     if not row[1] or row[3] ~= server or not is_open(state) then
       step.word = 'HEALED'
-    elseif now >= expires_at then
+    elseif not is_lasting(row[11], row[4]) then
       step.word = 'EXPIRED'
+    elseif not is_due then
+      step.word = 'SKIPPED'
     elseif state == 'PENDING' then
       step.word, step.at = 'KEPT', math.min(expires_at, now + reanimate_ms)
     elseif row[5] == claimant then

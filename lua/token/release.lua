@@ -40,6 +40,14 @@ local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('00000' .. time[2], -6, -4)
 local now = tonumber(now_text)
 -- end part
+-- part lasting
+-- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
+-- over (R-34); without its times it has none.
+local function is_lasting(issued, expires)
+  local from, till = whole(issued), whole(expires)
+  return from and till and now < till and from - now <= 10000
+end
+-- end part
 -- part open
 -- Whether a token in that state has not ended; its time may be over all the same.
 local function is_open(token_state)
@@ -70,7 +78,7 @@ end
 -- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'claimant', 'claimant_epoch',
-  'previous', 'expires_at', 'claim_op')
+  'previous', 'expires_at', 'claim_op', 'issued_at')
 local state = row[2]
 if row[1] ~= id then
   state = ended_as(row[7], id)
@@ -99,7 +107,7 @@ if row[3] ~= server then
 end
 
 local ending = 'RELEASED'
-if now >= (whole(row[8]) or 0) then
+if not is_lasting(row[10], row[8]) then
   ending = 'EXPIRED'
 end
 redis.call('ZREM', due, player)

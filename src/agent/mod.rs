@@ -27,12 +27,11 @@ mod api;
 mod backend;
 pub mod config;
 mod core;
-mod lines;
 mod loops;
 mod model;
 mod proxy;
+mod queue;
 mod start;
-mod wait;
 
 pub use api::{
     Agent, BackendAgent, ConfigSource, Kept, Managed, ManagedState, Mover, Outcome, ProxyAgent, Reloaded, RouterAgent,
@@ -40,8 +39,7 @@ pub use api::{
 };
 pub use backend::{BackendEvent, Inventory, Offer, RedeemRefusal, Redeemed};
 pub use core::{AgentStatus, LoadSource};
-pub use lines::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit};
 pub use model::{
     Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Source, Transfer,
 };
-pub use wait::WaitUpdate;
+pub use queue::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit, WaitUpdate};

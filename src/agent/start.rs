@@ -9,10 +9,9 @@ use crate::store::FeedItem;
 
 use super::backend::{Backend, Inventory};
 use super::core::Core;
-use super::lines::{self, Desk};
 use super::loops;
 use super::proxy::Proxy;
-use super::wait;
+use super::queue;
 
 /// The loops of every member: subscription, heartbeat, directory, reaper, upkeep, pushed configs, sweep of the lines.
 pub(super) fn member(core: &Arc<Core>, sink: mpsc::Sender<FeedItem>, items: mpsc::Receiver<FeedItem>) {
@@ -25,7 +24,7 @@ pub(super) fn member(core: &Arc<Core>, sink: mpsc::Sender<FeedItem>, items: mpsc
     core.tasks.spawn(loops::reaper(Arc::clone(core)));
     core.tasks.spawn(loops::upkeep(Arc::clone(core)));
     core.tasks.spawn(loops::take_pushes(Arc::clone(core)));
-    core.tasks.spawn(lines::sweeper(Arc::clone(core)));
+    core.tasks.spawn(queue::sweep_lines(Arc::clone(core)));
 }
 
 /// The loops of a backend beside those of a member: settling, the operator's drain, the wait lines.
@@ -36,12 +35,11 @@ pub(super) fn backend<I: Inventory>(backend: &Arc<Backend<I>>) {
     tasks.spawn(loops::serve(Arc::clone(backend)));
 }
 
-/// The loops of a proxy beside those of a member: recent picks, requests that wait, players in login lines.
-pub(super) fn proxy(proxy: &Arc<Proxy>, desk: &Arc<Desk>) {
-    let core = &proxy.core;
-    core.tasks.spawn(loops::share_picks(Arc::clone(proxy)));
-    core.tasks.spawn(wait::watch(Arc::clone(proxy)));
-    core.tasks.spawn(lines::watch(Arc::clone(desk), core.line_events.subscribe()));
-    core.tasks.spawn(lines::supervise(Arc::clone(desk)));
-    core.tasks.spawn(lines::say_goodbyes(Arc::clone(desk)));
+/// The loops of a proxy beside those of a member: recent picks, and three for the players who wait through it.
+pub(super) fn proxy(proxy: &Arc<Proxy>) {
+    let (tasks, client) = (&proxy.core.tasks, &proxy.queue);
+    tasks.spawn(loops::share_picks(Arc::clone(proxy)));
+    tasks.spawn(queue::poll_lines(Arc::clone(client)));
+    tasks.spawn(queue::admit_lines(Arc::clone(client)));
+    tasks.spawn(queue::send_leaves(Arc::clone(client)));
 }

@@ -1,8 +1,6 @@
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::ids::Player;
 use crate::store::boot_ms;
 
 /// Most arrivals that one heartbeat names.
@@ -23,37 +21,22 @@ pub struct Arrivals {
 
 #[derive(Debug, Default)]
 struct State {
-    noted: VecDeque<Arrival>,
-    ripe: VecDeque<Arrival>,
+    noted: VecDeque<String>,
+    ripe: VecDeque<String>,
     /// When those of the last second came, oldest first.
     recent: VecDeque<u64>,
 }
 
-/// A player who came, and until when (store ms) the place was held that was taken: a later promise to the same player is
-/// held for longer, and no heartbeat may take it away.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Arrival {
-    pub player: Player,
-    pub held_until_ms: u64,
-}
-
-/// As scripts take it.
-impl fmt::Display for Arrival {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.player, self.held_until_ms)
-    }
-}
-
 impl Arrivals {
-    /// A player came, whose place is held until `held_until_ms` (store ms).
-    pub fn note(&self, player: &Player, held_until_ms: u64) {
+    /// A player came whose place is held as `claim`, as the script that took the place has named it.
+    pub fn note(&self, claim: &str) {
         let mut state = self.state();
         state.forget(boot_ms());
         if state.recent.len() < REMEMBERED_MAX {
             state.recent.push_back(boot_ms());
         }
         if state.noted.len() + state.ripe.len() < REMEMBERED_MAX {
-            state.noted.push_back(Arrival { player: player.clone(), held_until_ms });
+            state.noted.push_back(claim.to_owned());
         }
     }
 
@@ -65,7 +48,7 @@ impl Arrivals {
     }
 
     /// What the next heartbeat names; what was noted until now is for those after it.
-    pub(super) fn take(&self) -> Vec<Arrival> {
+    pub(super) fn take(&self) -> Vec<String> {
         let mut state = self.state();
         let named = state.ripe.iter().take(ARRIVALS_MAX).cloned().collect();
         let noted = std::mem::take(&mut state.noted);
@@ -100,16 +83,15 @@ mod tests {
     // a place that is counted nowhere for a moment is sold twice in that moment.
     #[test]
     fn r_25_an_arrival_is_named_by_the_second_beat_and_until_one_is_acknowledged() {
-        let (arrivals, player) = (Arrivals::default(), Player::new("alice").expect("valid"));
-        arrivals.note(&player, 7);
-        let alice = Arrival { player, held_until_ms: 7 };
+        let arrivals = Arrivals::default();
+        arrivals.note("alice t1 60000");
         assert!(arrivals.take().is_empty());
-        assert_eq!(arrivals.take(), std::slice::from_ref(&alice));
-        assert_eq!(arrivals.take(), [alice], "the beat was lost");
+        assert_eq!(arrivals.take(), ["alice t1 60000"]);
+        assert_eq!(arrivals.take(), ["alice t1 60000"], "the beat was lost");
         arrivals.named(1);
         assert!(arrivals.take().is_empty());
         for n in 0..300 {
-            arrivals.note(&Player::new(format!("p{n}")).expect("valid"), n);
+            arrivals.note(&format!("p{n} t{n} 60000"));
         }
         arrivals.take();
         assert_eq!(arrivals.take().len(), ARRIVALS_MAX);
@@ -122,7 +104,7 @@ mod tests {
     fn que_5_who_came_in_the_last_second_is_new() {
         let arrivals = Arrivals::default();
         for n in 0..3 {
-            arrivals.note(&Player::new(format!("p{n}")).expect("valid"), n);
+            arrivals.note(&format!("p{n} t{n} 60000"));
         }
         assert!(arrivals.per_second() <= 3.0);
         let mut state = arrivals.state();

@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::ids::{Epoch, Incarnation, Role};
 use crate::store::{Answer, Invocation, Store, Verifier, boot_ms, scripts};
 
-use super::arrivals::Arrival;
 use super::control::{KILL, drain_name, kill_name};
 use super::record::{Identity, NodeRecord, NodeTexts};
 use super::{Arrivals, Control, Lease, LeaseEvent};
@@ -253,7 +252,7 @@ impl Membership {
         Instant::now() + interval.max(self.store.options().command_timeout)
     }
 
-    fn beat_call(&self, record: &NodeRecord, control: &Control, arrived: &[Arrival]) -> Invocation {
+    fn beat_call(&self, record: &NodeRecord, control: &Control, arrived: &[String]) -> Invocation {
         let texts = record.texts(self.verifier.keyring());
         let keys = self.store.keys();
         let id = &self.identity.id;
@@ -277,7 +276,7 @@ impl Membership {
             .arg(&control.kill_arg(&kill_name(id)).bytes)
             .arg(&control.kill_arg(&drain_name(id)).bytes)
             .arg(control.config_tail().as_slice())
-            .arg(&arrived.iter().map(Arrival::to_string).collect::<Vec<_>>().join(" "))
+            .arg(&arrived.join("\n"))
     }
 
     /// Leaves: the row and the roster entry go at once and everyone hears it, also where a join was sent and its answer

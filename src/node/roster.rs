@@ -194,6 +194,13 @@ pub async fn forget_one(store: &Store, id: &NodeId) -> Result<u64> {
     }
 }
 
+/// True where nobody has seen the id for so long, as far as the store remembers that at all.
+pub async fn is_silent_for(store: &Store, id: &NodeId, silent_ms: u64) -> Result<bool> {
+    let row = store.fields(&[store.keys().epochs()], &[id.as_str()]).await?;
+    let entry = row.first().and_then(|row| row.get(id.as_str()));
+    Ok(entry.is_none_or(|entry| is_older(entry, store.clock().now_ms(), silent_ms)))
+}
+
 /// Reads the rows behind `ids`, in their order; empty rows for those that are gone, an error for one that is no hash.
 pub async fn rows_of(store: &Store, ids: &[NodeId]) -> Result<Vec<Result<Row>>> {
     let keys: Vec<Key<'_>> = ids.iter().map(|id| store.keys().node(id)).collect();

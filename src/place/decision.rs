@@ -82,7 +82,7 @@ impl<H: PlacementHandler> Ask for H {
 
 /// Who says where a login goes: one handler, or one list. Cheap to clone.
 #[derive(Clone)]
-pub struct Source(Kind);
+pub struct LoginSource(Kind);
 
 #[derive(Clone)]
 enum Kind {
@@ -91,7 +91,7 @@ enum Kind {
     Promised(BackendName),
 }
 
-impl Source {
+impl LoginSource {
     /// An ordered list. An empty one refuses every login.
     ///
     /// # Errors
@@ -152,12 +152,12 @@ impl Source {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::List(names) => write!(f, "Source::list({names:?})"),
-            Kind::Handler(_) => f.write_str("Source::handler(..)"),
-            Kind::Promised(name) => write!(f, "Source::promised({name:?})"),
+            Kind::List(names) => write!(f, "LoginSource::list({names:?})"),
+            Kind::Handler(_) => f.write_str("LoginSource::handler(..)"),
+            Kind::Promised(name) => write!(f, "LoginSource::promised({name:?})"),
         }
     }
 }
@@ -212,8 +212,8 @@ mod tests {
         assert!(matches!(taken(Decision::select_many(std::iter::repeat("a"))), Err(Why::BadAnswer { .. })), "endless");
 
         let valid = |names: Vec<String>| names.iter().map(|name| BackendName::new(name).expect("valid")).collect();
-        assert!(Source::list(valid(names(16))).is_ok() && Source::list(Vec::new()).is_ok());
-        assert!(Source::list(valid(names(17))).is_err());
-        assert!(Source::list(valid(vec!["a".into(), "b".into(), "a".into()])).is_err());
+        assert!(LoginSource::list(valid(names(16))).is_ok() && LoginSource::list(Vec::new()).is_ok());
+        assert!(LoginSource::list(valid(names(17))).is_err());
+        assert!(LoginSource::list(valid(vec!["a".into(), "b".into(), "a".into()])).is_err());
     }
 }

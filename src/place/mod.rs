@@ -12,9 +12,9 @@
 //!  Placed { stream, registration }                       the caller sends the first byte, and there is no retry
 //! ```
 //!
-//! - [`Registry`]: who can be addressed by which name, with generations. [`Registration`] is one of them.
-//! - [`PlacementHandler`], [`Decision`], [`Source`]: who says where a login goes.
-//! - [`Resolver`]: names to addresses, [`SystemResolver`] unless another is given. [`Route`] is source, resolver and stop
+//! - [`Registry`]: who can be addressed by which name, with generations. [`RegisteredBackend`] is one of them.
+//! - [`PlacementHandler`], [`Decision`], [`LoginSource`]: who says where a login goes.
+//! - [`Resolver`]: names to addresses, [`SystemResolver`] unless another is given. [`LoginRoute`] is source, resolver and stop
 //!   signal together.
 //! - [`place`]: the whole way. [`Placed`] or [`Unplaced`], with what happened to each candidate.
 //!
@@ -52,8 +52,8 @@ mod resolve;
 mod walk;
 
 pub use connect::Resolver;
-pub use decision::{Decision, PlacementHandler, SERVERS_MAX, Source};
+pub use decision::{Decision, LoginSource, PlacementHandler, SERVERS_MAX};
 pub use outcome::{Attempt, AttemptEnd, Placed, Unplaced, Why};
-pub use registry::{Absence, Origin, Registration, RegistrationHandle, Registry, ServerView};
+pub use registry::{Absence, Origin, RegisteredBackend, RegistrationHandle, Registry, ServerView};
 pub use resolve::SystemResolver;
-pub use walk::{Route, place};
+pub use walk::{LoginRoute, place};

@@ -4,7 +4,7 @@ use tokio::net::TcpStream;
 
 use crate::ids::BackendName;
 
-use super::registry::{Absence, Registration};
+use super::registry::{Absence, RegisteredBackend};
 
 /// How one candidate's try ended without a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum AttemptEnd {
     /// It was connected to, and was not the same any more; the socket was closed with no byte sent.
     Changed {
         /// What the name was then.
-        now: Result<Registration, Absence>,
+        now: Result<RegisteredBackend, Absence>,
     },
     /// It was under way when the placement ended.
     Abandoned,
@@ -58,7 +58,7 @@ pub struct Attempt {
     /// Its name.
     pub name: BackendName,
     /// The registration that was tried, if there was one.
-    pub registration: Option<Registration>,
+    pub registration: Option<RegisteredBackend>,
     /// How it ended.
     pub end: AttemptEnd,
 }
@@ -79,7 +79,7 @@ pub struct Placed {
     /// The connection.
     pub stream: TcpStream,
     /// The registration that stood when the connection did.
-    pub registration: Registration,
+    pub registration: RegisteredBackend,
     /// The candidates before it, in order.
     pub passed: Vec<Attempt>,
 }

@@ -35,7 +35,7 @@ impl Origin {
 /// One registration of one backend. Two are the same only where all of it is: a name that is registered again is another
 /// registration, also at the same address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Registration {
+pub struct RegisteredBackend {
     /// The backend.
     pub name: BackendName,
     /// Where it listens, `host:port`. Looked at when it is tried; one that makes no sense fails then.
@@ -46,7 +46,7 @@ pub struct Registration {
     pub generation: u64,
 }
 
-impl fmt::Display for Registration {
+impl fmt::Display for RegisteredBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {:?} ({} {})", self.name, self.addr, self.origin.as_str(), self.generation)
     }
@@ -82,14 +82,14 @@ impl Absence {
 #[derive(Debug, Clone, Default)]
 pub struct ServerView {
     /// Those that would be tried, by name.
-    pub servers: Vec<Registration>,
+    pub servers: Vec<RegisteredBackend>,
     /// The nodes behind the discovered ones, with their load.
     pub nodes: Arc<Snapshot>,
 }
 
 impl ServerView {
     /// The backend of this name.
-    pub fn get(&self, name: &str) -> Option<&Registration> {
+    pub fn get(&self, name: &str) -> Option<&RegisteredBackend> {
         let index = self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()?;
         self.servers.get(index)
     }
@@ -97,15 +97,15 @@ impl ServerView {
 
 #[derive(Debug, Default)]
 struct Entries {
-    fixed: HashMap<BackendName, Registration>,
-    registered: HashMap<BackendName, Registration>,
+    fixed: HashMap<BackendName, RegisteredBackend>,
+    registered: HashMap<BackendName, RegisteredBackend>,
     last_generation: u64,
 }
 
 impl Entries {
-    fn make(&mut self, name: BackendName, addr: String, origin: Origin) -> Registration {
+    fn make(&mut self, name: BackendName, addr: String, origin: Origin) -> RegisteredBackend {
         self.last_generation += 1;
-        Registration { name, addr, origin, generation: self.last_generation }
+        RegisteredBackend { name, addr, origin, generation: self.last_generation }
     }
 }
 
@@ -184,20 +184,20 @@ impl Registry {
     }
 
     /// The registration that `name` has now, or why it is not tried.
-    pub fn resolve(&self, name: &BackendName) -> Result<Registration, Absence> {
+    pub fn resolve(&self, name: &BackendName) -> Result<RegisteredBackend, Absence> {
         let id = NodeId::new(name.as_str()).ok();
         self.willing(name, id.as_ref(), self.look(id.as_ref()).as_ref())
     }
 
     /// The registration that `name` has now, drained or not: for a player whose place there is promised already.
-    pub fn registration(&self, name: &BackendName) -> Option<Registration> {
+    pub fn registration(&self, name: &BackendName) -> Option<RegisteredBackend> {
         let id = NodeId::new(name.as_str()).ok();
         self.holder(name, self.look(id.as_ref()).as_ref())
     }
 
     /// Waits until `name` can be tried. For handlers that have an instance started. Cancel safe; waits without a bound,
     /// which a handler's deadline gives it.
-    pub async fn appears(&self, name: &BackendName) -> Registration {
+    pub async fn appears(&self, name: &BackendName) -> RegisteredBackend {
         let mut changes = self.inner.changes.subscribe();
         let mut events = self.inner.discovery.as_ref().map(|(directory, _)| directory.events());
         let mut entries = self.inner.discovery.as_ref().map(|(_, control)| control.changes());
@@ -256,13 +256,13 @@ impl Registry {
     }
 
     /// Whose the name is.
-    fn holder(&self, name: &BackendName, node: Option<&NodeView>) -> Option<Registration> {
+    fn holder(&self, name: &BackendName, node: Option<&NodeView>) -> Option<RegisteredBackend> {
         let entries = self.read();
         if let Some(registered) = entries.registered.get(name) {
             return Some(registered.clone());
         }
         match node {
-            Some(view) => Some(Registration {
+            Some(view) => Some(RegisteredBackend {
                 name: name.clone(),
                 addr: view.record.addr.clone(),
                 origin: Origin::Discovered,
@@ -277,7 +277,7 @@ impl Registry {
         name: &BackendName,
         id: Option<&NodeId>,
         node: Option<&NodeView>,
-    ) -> Result<Registration, Absence> {
+    ) -> Result<RegisteredBackend, Absence> {
         let registration = self.holder(name, node).ok_or(Absence::Missing)?;
         let switches = self.inner.discovery.as_ref().map(|(_, control)| control.switches()).unwrap_or_default();
         if id.map_or(switches.fleet, |id| switches.is_killed(id)) {
@@ -293,7 +293,7 @@ impl Registry {
         }
     }
 
-    fn unregister(&self, registration: &Registration) -> bool {
+    fn unregister(&self, registration: &RegisteredBackend) -> bool {
         let mut entries = self.write();
         let present = entries.registered.get(&registration.name) == Some(registration);
         if present {
@@ -312,12 +312,12 @@ fn is_held(view: &NodeView) -> bool {
 #[derive(Debug)]
 pub struct RegistrationHandle {
     registry: Registry,
-    registration: Registration,
+    registration: RegisteredBackend,
 }
 
 impl RegistrationHandle {
     /// What was registered.
-    pub fn registration(&self) -> &Registration {
+    pub fn registration(&self) -> &RegisteredBackend {
         &self.registration
     }
 

@@ -12,9 +12,9 @@ use tracing::field::Empty;
 use crate::ids::{BackendName, Player};
 
 use super::connect::{Resolve, Resolver, connect};
-use super::decision::Source;
+use super::decision::LoginSource;
 use super::outcome::{Attempt, AttemptEnd, Placed, Unplaced, Why};
-use super::registry::{Absence, Registration, Registry};
+use super::registry::{Absence, RegisteredBackend, Registry};
 use super::resolve::SystemResolver;
 
 /// Least time of one candidate, where so much is left.
@@ -22,15 +22,15 @@ const SHARE_MIN: Duration = Duration::from_millis(250);
 
 /// What the placements of one proxy have in common. Cheap to clone.
 #[derive(Clone)]
-pub struct Route {
-    source: Source,
+pub struct LoginRoute {
+    source: LoginSource,
     resolver: Arc<dyn Resolve>,
     stop: CancellationToken,
 }
 
-impl Route {
+impl LoginRoute {
     /// By the system's resolver, until dropped.
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: LoginSource) -> Self {
         Self { source, resolver: Arc::new(SystemResolver), stop: CancellationToken::new() }
     }
 
@@ -43,7 +43,7 @@ impl Route {
 
     /// The same route for another source.
     #[must_use]
-    pub fn with_source(mut self, source: Source) -> Self {
+    pub fn with_source(mut self, source: LoginSource) -> Self {
         self.source = source;
         self
     }
@@ -56,9 +56,9 @@ impl Route {
     }
 }
 
-impl fmt::Debug for Route {
+impl fmt::Debug for LoginRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Route({:?})", self.source)
+        write!(f, "LoginRoute({:?})", self.source)
     }
 }
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Route {
 pub async fn place(
     player: &Player,
     registry: &Registry,
-    route: &Route,
+    route: &LoginRoute,
     deadline: Instant,
     gone: &CancellationToken,
 ) -> Result<Placed, Unplaced> {
@@ -108,7 +108,7 @@ pub async fn place(
 /// One login on its way.
 struct Walk<'a> {
     registry: &'a Registry,
-    route: &'a Route,
+    route: &'a LoginRoute,
     deadline: Instant,
     /// The selection is over.
     selected: bool,
@@ -119,7 +119,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    async fn run(&mut self, player: &Player) -> Result<(tokio::net::TcpStream, Registration), Why> {
+    async fn run(&mut self, player: &Player) -> Result<(tokio::net::TcpStream, RegisteredBackend), Why> {
         let names = self.route.source.select(player, self.registry).await?;
         self.selected = true;
         self.waiting = names
@@ -150,7 +150,7 @@ impl Walk<'_> {
     }
 
     /// Tries the next candidate.
-    async fn attempt(&mut self) -> Result<(tokio::net::TcpStream, Registration), AttemptEnd> {
+    async fn attempt(&mut self) -> Result<(tokio::net::TcpStream, RegisteredBackend), AttemptEnd> {
         let (registry, route) = (self.registry, self.route);
         let resolve = |name: &BackendName| match route.source.is_promised() {
             true => registry.registration(name).ok_or(Absence::Missing),

@@ -35,7 +35,7 @@ impl Choice {
 
 /// A node that players may be sent to, as one's own view has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct AdmissionTarget {
     /// Its id.
     pub id: NodeId,
     /// Its epoch.
@@ -54,11 +54,11 @@ pub struct Target {
 
 /// Where an admission goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pick {
+pub struct AdmissionPick {
     /// The backend.
-    pub server: Option<Target>,
+    pub server: Option<AdmissionTarget>,
     /// The link.
-    pub link: Option<Target>,
+    pub link: Option<AdmissionTarget>,
 }
 
 /// What keeps players from a node besides its load.
@@ -79,7 +79,7 @@ pub fn targets(
     stale_after_ms: u64,
     new_players_max: Option<u32>,
     barred: impl Fn(&NodeRecord) -> Barred,
-) -> Vec<Target> {
+) -> Vec<AdmissionTarget> {
     let takes = |view: &&NodeView| {
         let (record, barred) = (&view.record, barred(&view.record));
         let too_fast = new_players_max.zip(record.load.new_players_per_second);
@@ -94,7 +94,7 @@ pub fn targets(
             && too_fast.is_none_or(|(limit, reported)| !is_too_fast(reported, limit))
             && (record.soft_cap == 0 || record.players < record.soft_cap)
     };
-    let target = |view: &NodeView| Target {
+    let target = |view: &NodeView| AdmissionTarget {
         id: view.record.id.clone(),
         epoch: view.record.epoch,
         addr: view.record.addr.clone(),
@@ -123,7 +123,7 @@ struct Known {
 
 impl Places {
     /// What a script counted.
-    pub fn counted(&mut self, target: &Target, free: i64) {
+    pub fn counted(&mut self, target: &AdmissionTarget, free: i64) {
         let free = u64::try_from(free).unwrap_or(0);
         let promised = target.soft_cap.saturating_sub(target.players).saturating_sub(free);
         let known = Known { epoch: target.epoch, seq: target.seq, free, promised };
@@ -131,7 +131,7 @@ impl Places {
     }
 
     /// Forgets nodes that are not among `targets`.
-    pub fn retain(&mut self, targets: &[Target]) {
+    pub fn retain(&mut self, targets: &[AdmissionTarget]) {
         if self.known.len() > targets.len().saturating_mul(2) {
             self.known.retain(|id, _| targets.iter().any(|target| target.id == *id));
         }
@@ -139,7 +139,7 @@ impl Places {
 
     /// The free places to weigh `target` with, 0 where none is expected: it is only counted again. A node without a soft
     /// cap weighs as much as one with a single free place.
-    pub fn weight(&self, target: &Target) -> u64 {
+    pub fn weight(&self, target: &AdmissionTarget) -> u64 {
         let room = target.soft_cap.saturating_sub(target.players);
         match self.known.get(&target.id) {
             Some(known) if (known.epoch, known.seq) == (target.epoch, target.seq) => {
@@ -192,7 +192,12 @@ impl Dice {
 /// At most `most` of the targets, without repetition, each the likelier the more places it has free, and those places.
 /// What room is left on the list goes to some that are expected to be full: nobody is sent there, but their places are
 /// counted again.
-pub fn shortlist(targets: &[Target], places: &Places, most: usize, dice: &mut Dice) -> Vec<(Target, u64)> {
+pub fn shortlist(
+    targets: &[AdmissionTarget],
+    places: &Places,
+    most: usize,
+    dice: &mut Dice,
+) -> Vec<(AdmissionTarget, u64)> {
     let mut weights: Vec<u64> = targets.iter().map(|target| places.weight(target)).collect();
     let mut full: Vec<u64> = weights.iter().map(|weight| u64::from(*weight == 0)).collect();
     let mut list = Vec::new();
@@ -213,7 +218,7 @@ pub fn shortlist(targets: &[Target], places: &Places, most: usize, dice: &mut Di
 
 /// One pick for each of `count` players, each the likelier the more places are free then; fewer where the places run out, or
 /// where no server may be sent more.
-pub fn assign(count: usize, list: &[(Target, u64)], dice: &mut Dice) -> Vec<usize> {
+pub fn assign(count: usize, list: &[(AdmissionTarget, u64)], dice: &mut Dice) -> Vec<usize> {
     let mut free: Vec<u64> = list.iter().map(|(_, free)| *free).collect();
     let mut new_left: Vec<u64> = list.iter().map(|(target, _)| target.new_left.unwrap_or(u64::MAX)).collect();
     for (free, new_left) in free.iter_mut().zip(&new_left) {
@@ -243,16 +248,16 @@ pub fn assign(count: usize, list: &[(Target, u64)], dice: &mut Dice) -> Vec<usiz
 mod tests {
     use super::*;
 
-    fn target(name: &str, players: u64, soft_cap: u64) -> Target {
+    fn target(name: &str, players: u64, soft_cap: u64) -> AdmissionTarget {
         let id = NodeId::new(name).expect("valid");
-        Target { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap, new_left: None }
+        AdmissionTarget { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap, new_left: None }
     }
 
     // QUE-5: without the weights a nearly full backend gets as many as an empty one, and people wait for nothing.
     #[test]
     fn que_5_picks_follow_the_free_places_and_never_exceed_them() {
         let targets = [target("b1", 100, 400), target("b2", 300, 400), target("b3", 400, 400)];
-        let list: Vec<(Target, u64)> = targets.iter().map(|t| (t.clone(), t.soft_cap - t.players)).collect();
+        let list: Vec<(AdmissionTarget, u64)> = targets.iter().map(|t| (t.clone(), t.soft_cap - t.players)).collect();
         let mut counts = [0_u32; 3];
         for seed in 0..2_000 {
             for at in assign(1, &list, &mut Dice::new(seed)) {
@@ -271,7 +276,7 @@ mod tests {
 
     #[test]
     fn que_5_the_shortlist_has_each_once_and_none_that_is_full() {
-        let targets: Vec<Target> = (0..100).map(|n| target(&format!("b{n}"), n % 2 * 10, 10)).collect();
+        let targets: Vec<AdmissionTarget> = (0..100).map(|n| target(&format!("b{n}"), n % 2 * 10, 10)).collect();
         let mut places = Places::default();
         targets.iter().filter(|target| target.players == 10).for_each(|full| places.counted(full, 0));
         let list = shortlist(&targets, &places, 8, &mut Dice::new(3));
@@ -291,7 +296,8 @@ mod tests {
         for (target, new_left) in targets.iter_mut().zip([5, 2, 9]) {
             target.new_left = Some(new_left);
         }
-        let list: Vec<(Target, u64)> = targets.iter().zip([400, 1, 3]).map(|(t, free)| (t.clone(), free)).collect();
+        let list: Vec<(AdmissionTarget, u64)> =
+            targets.iter().zip([400, 1, 3]).map(|(t, free)| (t.clone(), free)).collect();
         let picks = assign(100, &list, &mut Dice::new(1));
         let of = |at: usize| picks.iter().filter(|pick| **pick == at).count();
         assert_eq!([of(0), of(1), of(2)], [5, 2, 3]);
@@ -309,6 +315,10 @@ mod tests {
         let list = shortlist(std::slice::from_ref(&b1), &places, 8, &mut Dice::new(1));
         assert_eq!(list, [(b1.clone(), 0)], "it is counted again");
         assert!(assign(1, &list, &mut Dice::new(1)).is_empty());
-        assert_eq!(places.weight(&Target { epoch: Epoch(2), ..b1 }), 10, "another incarnation has promised nothing");
+        assert_eq!(
+            places.weight(&AdmissionTarget { epoch: Epoch(2), ..b1 }),
+            10,
+            "another incarnation has promised nothing"
+        );
     }
 }

@@ -102,6 +102,7 @@ impl Line {
                 .arg(pass.serial)
                 .places(server, link)
                 .arg(self.options.arrive_ms)
+                .arg(self.options.name.as_str())
         };
         let answer = self.conversation("noting an arrival", "arrived").ask(call).await?;
         match answer.word() {
@@ -142,12 +143,13 @@ impl Line {
                 .places(pass.server.as_ref(), pass.link.as_ref())
                 .arg(pass.op.as_str())
                 .arg(self.options.arrive_ms)
+                .arg(self.options.name.as_str())
         };
         let answer = self.conversation_of(me, "redeeming a pass", "redeem").ask(call).await?;
         Ok(match answer.word() {
             "REDEEMED" => {
                 if let Some(arrivals) = &self.arrivals {
-                    arrivals.note(&pass.player, answer.number(0)?);
+                    arrivals.note(answer.text(1)?);
                 }
                 Ok(())
             }

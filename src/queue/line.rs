@@ -8,11 +8,11 @@ use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, MemberConversation};
 use crate::store::{Answer, Conversation, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
 
-use super::admission::{Pick, Target};
+use super::admission::{AdmissionPick, AdmissionTarget};
 use super::estimate::LineState;
 use super::new_players::NewPlayers;
 use super::options::LineOptions;
-use super::outcome::{Admission, Entered, Waiting};
+use super::outcome::{Admission, Entered, QueuedPlace};
 use super::pass::{LoginPass, PassRow};
 use super::ticket::{Attributes, Ticket};
 
@@ -149,7 +149,7 @@ impl Line {
         lane: u16,
         session: &SessionId,
         attributes: &Attributes,
-        offer: Option<&Pick>,
+        offer: Option<&AdmissionPick>,
     ) -> Result<Entered> {
         self.enter_at(holder, player, lane, session, attributes, offer, 0).await
     }
@@ -175,7 +175,7 @@ impl Line {
         lane: u16,
         session: &SessionId,
         attributes: &Attributes,
-        offer: Option<&Pick>,
+        offer: Option<&AdmissionPick>,
         kept: u64,
     ) -> Result<Entered> {
         if usize::from(lane) >= self.options.lanes.len() {
@@ -206,7 +206,7 @@ impl Line {
                 "WAITING" => {
                     let (seq, lane, position, estimate_ms) = self.place(&answer)?;
                     let session = session.clone();
-                    return Ok(Entered::Waiting(Waiting { session, seq, lane, position, estimate_ms }));
+                    return Ok(Entered::Waiting(QueuedPlace { session, seq, lane, position, estimate_ms }));
                 }
                 "FULL" => return Ok(Entered::Full),
                 "LANE" => lane = needed_lane(&answer)?,
@@ -217,8 +217,8 @@ impl Line {
     }
 
     /// The pass of an admission to where `offer` leads, of an operation of its own. When it ends is said with each call.
-    fn draft_pass(&self, player: &Player, offer: Option<&Pick>) -> LoginPass {
-        let id = |target: Option<&Target>| target.map(|target| target.id.clone());
+    fn draft_pass(&self, player: &Player, offer: Option<&AdmissionPick>) -> LoginPass {
+        let id = |target: Option<&AdmissionTarget>| target.map(|target| target.id.clone());
         LoginPass {
             line: self.options.name.clone(),
             player: player.clone(),
@@ -248,7 +248,7 @@ impl Line {
         &self,
         ticket: &Ticket,
         other: Option<&NodeEpoch>,
-        offer: Option<&Pick>,
+        offer: Option<&AdmissionPick>,
         pass: &LoginPass,
         kept: u64,
     ) -> Invocation {

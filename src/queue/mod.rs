@@ -46,14 +46,16 @@ mod sweep;
 mod ticket;
 mod wait;
 
-pub use admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
+pub use admission::{
+    AdmissionPick, AdmissionTarget, Barred, Choice, Dice, Places, TARGETS_MAX, assign, shortlist, targets,
+};
 pub use after::Failed;
 pub use estimate::LineState;
 pub use event::LineEvent;
 pub use line::Line;
 pub use look::{LineView, POSITIONS_MAX, Place, Standing};
 pub use options::{GateOptions, LANES_MAX, LineOptions, WEIGHT_MAX};
-pub use outcome::{Admission, Entered, Left, Round, Stop, Waiting};
+pub use outcome::{Admission, Entered, Left, QueuedPlace, Round, Stop};
 pub use pass::{LoginPass, PassRefusal, PassRow};
 pub use round::{Admitter, ROUND_MAX};
 pub use sweep::{SweepReport, lines};

@@ -28,7 +28,7 @@ pub struct Admission {
 
 /// A player waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Waiting {
+pub struct QueuedPlace {
     /// The visit: what `leave` and `away` are called with.
     pub session: SessionId,
     /// The place in the lane.
@@ -41,7 +41,7 @@ pub struct Waiting {
     pub estimate_ms: Option<u64>,
 }
 
-impl Waiting {
+impl QueuedPlace {
     /// The position for people: exact for the first 10,000, none beyond.
     pub fn shown(&self) -> Option<u64> {
         (self.position <= POSITIONS_MAX).then_some(self.position)
@@ -54,7 +54,7 @@ pub enum Entered {
     /// Nobody waits and the gate is open, or the player has a live pass already.
     Admitted(Admission),
     /// The player has a place.
-    Waiting(Waiting),
+    Waiting(QueuedPlace),
     /// The line holds as many as it may.
     Full,
 }

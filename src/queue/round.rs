@@ -9,7 +9,9 @@ use crate::ids::{NodeEpoch, OperationId, Role};
 use crate::node::{NodeRecord, Snapshot};
 use crate::store::{Answer, Invocation, scripts};
 
-use super::admission::{Barred, Choice, Dice, Pick, Places, TARGETS_MAX, Target, assign, shortlist, targets};
+use super::admission::{
+    AdmissionPick, AdmissionTarget, Barred, Choice, Dice, Places, TARGETS_MAX, assign, shortlist, targets,
+};
 use super::heads::Head;
 use super::line::Line;
 use super::outcome::{Admission, Round, Stop};
@@ -79,7 +81,7 @@ impl Admitter {
     }
 
     /// The nodes to pick from: backends, then links.
-    fn candidates(&mut self, snapshot: &Snapshot) -> [Vec<(Target, u64)>; 2] {
+    fn candidates(&mut self, snapshot: &Snapshot) -> [Vec<(AdmissionTarget, u64)>; 2] {
         let (backend, link) = self.choice.picks();
         let most = self.line.options.gate.per_backend;
         let roles = [(backend, Role::backend()), (link, Role::link())];
@@ -103,14 +105,14 @@ impl Admitter {
     }
 
     /// Where a player who enters now could go at once; the offer of [`Line::enter`].
-    pub fn offer(&mut self, snapshot: &Snapshot) -> Option<Pick> {
+    pub fn offer(&mut self, snapshot: &Snapshot) -> Option<AdmissionPick> {
         let lists = self.candidates(snapshot);
         let (backend, link) = self.choice.picks();
         let [servers, links] = &lists;
-        let mut one = |list: &[(Target, u64)]| {
+        let mut one = |list: &[(AdmissionTarget, u64)]| {
             assign(1, list, &mut self.dice).first().and_then(|at| list.get(*at)).map(|(target, _)| target.clone())
         };
-        let pick = Pick { server: one(servers), link: one(links) };
+        let pick = AdmissionPick { server: one(servers), link: one(links) };
         (pick.server.is_some() == backend && pick.link.is_some() == link).then_some(pick)
     }
 
@@ -135,7 +137,7 @@ impl Admitter {
             });
             // Where a pick is wanted and none is there, the player is offered nothing at all.
             let numbers = server.zip(link).map_or([0, 0], |(server, link)| [server, link]);
-            let id = |list: &[(Target, u64)], number: usize| {
+            let id = |list: &[(AdmissionTarget, u64)], number: usize| {
                 number.checked_sub(1).and_then(|at| list.get(at)).map(|(target, _)| target.id.clone())
             };
             let [server, link] = numbers;
@@ -180,7 +182,7 @@ impl Admitter {
         who: &NodeEpoch,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
-        lists: [&[(Target, u64)]; 2],
+        lists: [&[(AdmissionTarget, u64)]; 2],
         expires_at_ms: u64,
     ) -> Invocation {
         let line = &self.line;
@@ -194,7 +196,7 @@ impl Admitter {
         ordered.sort_by_key(|(_, number)| *number);
         let vias: Vec<String> = ordered.iter().map(|(holder, _)| line.via_name(holder)).collect();
         let [servers, links] = lists;
-        let targets: Vec<&Target> = servers.iter().chain(links).map(|(target, _)| target).collect();
+        let targets: Vec<&AdmissionTarget> = servers.iter().chain(links).map(|(target, _)| target).collect();
         let pass_names: Vec<String> = heads.iter().map(|head| line.pass_name(&head.player)).collect();
 
         let mut key_list = vec![
@@ -259,7 +261,7 @@ impl Admitter {
         answer: &Answer,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
-        lists: [&[(Target, u64)]; 2],
+        lists: [&[(AdmissionTarget, u64)]; 2],
     ) -> Result<Round> {
         let strange = || answer.unexpected();
         let stop = match answer.text(0)? {

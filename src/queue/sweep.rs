@@ -9,7 +9,7 @@ use crate::envelope::push_netstring;
 use crate::error::Result;
 use crate::ids::{LineName, NodeEpoch, NodeId, Player};
 use crate::node::roster::score_ms;
-use crate::store::{Invocation, Key, Store, scripts};
+use crate::store::{Invocation, Key, Store, is_over, scripts};
 
 use super::line::Line;
 use super::ticket::Ticket;
@@ -20,6 +20,9 @@ const BATCH: usize = 256;
 const WALK_STEP: usize = 4_096;
 /// Most players of a line that one sweep looks at for a reason: dead proxies and ended graces.
 const SWEEP_MAX: usize = 100_000;
+
+/// How often a line is counted before it is said to be in disorder.
+const COUNTED: usize = 3;
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -79,14 +82,19 @@ impl Line {
             }
         }
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let now = self.store.clock().now_ms().to_string();
-        let due = self.store.score_ranges(&[keys.away(name)], &now, SWEEP_MAX).await?.pop().unwrap_or_default();
+        let (now, grace_ms) = (self.store.clock().now_ms(), self.options.reconnect_grace_ms);
+        let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?.pop().unwrap_or_default();
         if !due.is_empty() {
             report.add(self.sweep_players(None, &due, false).await?);
         }
-        let counts = self.counts().await?;
+        let mut counts = self.counts().await?;
         // A count in the middle of an enter or a leave may not agree; one that is wrong stays so.
-        if !counts.agree() && !self.counts().await?.agree() {
+        for _ in 1..COUNTED {
+            if !counts.agree() {
+                counts = self.counts().await?;
+            }
+        }
+        if !counts.agree() {
             report.add(self.heal().await?);
         } else if counts.tickets == 0 {
             // The gate of a line that nobody configured goes with its last ticket.
@@ -99,7 +107,7 @@ impl Line {
     /// line is read.
     pub async fn sweep_preview(&self) -> Result<SweepReport> {
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let now = self.store.clock().now_ms();
+        let (now, grace_ms) = (self.store.clock().now_ms(), self.options.reconnect_grace_ms);
         let (mut dead, mut held) = (Vec::new(), BTreeMap::new());
         for holder in self.holders().await? {
             if !self.is_alive(&holder).await? {
@@ -109,7 +117,7 @@ impl Line {
             held.insert(holder, players);
         }
         if self.counts().await?.agree() {
-            let due = self.store.score_ranges(&[keys.away(name)], &now.to_string(), SWEEP_MAX).await?;
+            let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?;
             let dropping = dead.iter().filter_map(|holder| held.get(holder)).map(Vec::len).sum();
             return Ok(SweepReport { away: count(dropping), out: count(due.iter().map(Vec::len).sum()), healed: 0 });
         }
@@ -140,14 +148,13 @@ impl Line {
             let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
             let listed_by = holders_of.get(player).map_or(&[][..], Vec::as_slice);
             let is_astray = listed_by.iter().any(|by| Some(*by) != holder.as_ref());
-            let is_unlisted = waits && holder.as_ref().is_some_and(|holder| !listed_by.contains(&holder));
             if tickets.get(player).is_none() || Player::new(player).is_err() {
                 report.healed += 1;
-            } else if !waits && goes_at.is_some_and(|at| at <= now) {
+            } else if !waits && goes_at.is_some_and(|at| is_over(at, now, grace_ms)) {
                 report.out += 1;
             } else if waits && holder.as_ref().is_some_and(|holder| dead.contains(holder)) {
                 report.away += 1;
-            } else if waits == goes_at.is_some() || is_astray || is_unlisted {
+            } else if waits == goes_at.is_some() || is_astray {
                 report.healed += 1;
             }
         }

@@ -42,7 +42,7 @@ pub enum AcquireOutcome {
 
 /// How a release ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReleaseOutcome {
+pub enum RouteReleased {
     /// Nobody owns the object; the version of the free record.
     Released(RouteVersion),
     /// It was not this node's any more; whose it is, `None` for nobody's.
@@ -216,15 +216,15 @@ impl RouteBook {
     }
 
     /// Gives the object up; with `delete` its bytes go as well. Runs `route/release`.
-    pub async fn release(&self, held: &Held, delete: bool) -> Result<ReleaseOutcome> {
+    pub async fn release(&self, held: &Held, delete: bool) -> Result<RouteReleased> {
         let mut version = self.next_version(held.version);
         for _ in 0..REASKS {
             let call = self.release_call(held, version, delete);
             let answer = self.store.run(&call).await?;
             count("release", &answer);
             match answer.word() {
-                "RELEASED" => return Ok(ReleaseOutcome::Released(version)),
-                "LOST" => return Ok(ReleaseOutcome::Lost(NodeId::new(answer.text(0)?).ok())),
+                "RELEASED" => return Ok(RouteReleased::Released(version)),
+                "LOST" => return Ok(RouteReleased::Lost(NodeId::new(answer.text(0)?).ok())),
                 "VERSION" => version = RouteVersion(answer.number(0)?),
                 _ => return Err(answer.unexpected()),
             }

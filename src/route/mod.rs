@@ -53,12 +53,12 @@ mod sign_again;
 mod sweep;
 mod table;
 
-pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, ReleaseOutcome, RouteBook, RouteTimes, TransferOutcome};
+pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, RouteBook, RouteReleased, RouteTimes, TransferOutcome};
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
 pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};
 pub use record::{Cas, Header, Held, Route, RouteState, RouteVersion, StoredObject};
 pub use router::ObjectRouter;
 pub use sign_again::{SignedBefore, signed_before};
-pub use sweep::{SweepOptions, SweepReport, sweep, sweep_owners};
+pub use sweep::{RouteSweepReport, SweepOptions, sweep, sweep_owners};
 pub use table::{CacheTimes, RouteTable};

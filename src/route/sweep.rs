@@ -29,7 +29,7 @@ impl Default for SweepOptions {
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct SweepReport {
+pub struct RouteSweepReport {
     /// Routes of owners long gone that are free now.
     pub released: u64,
     /// Routes of the living, or saved not long ago.
@@ -42,7 +42,7 @@ pub struct SweepReport {
     pub nodes: u64,
 }
 
-impl SweepReport {
+impl RouteSweepReport {
     fn count(&mut self, answer: &Answer) {
         for word in answer.values() {
             match word.as_str() {
@@ -57,15 +57,19 @@ impl SweepReport {
 
 /// Looks through the indexes of all owners: frees what an owner long gone did not save for the lock timeout, and takes out
 /// entries without a record. Any number may run at once. Runs `route/sweep`.
-pub async fn sweep(book: &RouteBook, options: SweepOptions) -> Result<SweepReport> {
+pub async fn sweep(book: &RouteBook, options: SweepOptions) -> Result<RouteSweepReport> {
     let owners = book.store().members(book.store().keys().owners()).await?;
     sweep_owners(book, owners.iter().filter_map(|owner| NodeId::new(owner).ok()).collect(), options).await
 }
 
 /// [`sweep`], through the indexes of these owners.
-pub async fn sweep_owners(book: &RouteBook, mut owners: Vec<NodeId>, options: SweepOptions) -> Result<SweepReport> {
+pub async fn sweep_owners(
+    book: &RouteBook,
+    mut owners: Vec<NodeId>,
+    options: SweepOptions,
+) -> Result<RouteSweepReport> {
     let store = book.store();
-    let mut report = SweepReport::default();
+    let mut report = RouteSweepReport::default();
     let mut left = options.limit;
     // Others at each sweep, and a part of the limit for each: an owner of very much does not hide the rest.
     owners.shuffle(&mut rand::rng());

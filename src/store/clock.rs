@@ -14,6 +14,15 @@ pub fn boot_ms() -> u64 {
     seconds.saturating_mul(1000).saturating_add(millis)
 }
 
+/// What a clock may be off by where times are compared, in ms.
+pub(crate) const SKEW_MS: u64 = 5_000;
+
+/// True where a time in the store is over at `now_ms`: it has come, or it is further ahead than the `lasts_ms` that it may be,
+/// because it was set before the store's clock stepped back.
+pub(crate) fn is_over(at_ms: u64, now_ms: u64, lasts_ms: u64) -> bool {
+    at_ms <= now_ms || at_ms > now_ms.saturating_add(lasts_ms).saturating_add(SKEW_MS)
+}
+
 /// What an estimate that is taken from round trips of a machine beside the store is ahead by at most, in ms.
 const AHEAD_MS: u64 = 10;
 

@@ -28,6 +28,7 @@ mod url;
 mod verifier;
 mod walk;
 
+pub(crate) use clock::{SKEW_MS, is_over};
 pub use clock::{StoreClock, boot_ms};
 pub use connect::{ServerInfo, Store, StoreOptions};
 pub use conversation::Conversation;

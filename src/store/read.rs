@@ -4,6 +4,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, ServerError, Value};
 use tokio::time::Instant;
 
+use super::clock::SKEW_MS;
 use super::connect::Store;
 use super::fault;
 use super::keys::Key;
@@ -313,6 +314,45 @@ impl Store {
                 .map_err(|error| self.fault(during, &error))?;
             for (key, value) in batch.iter().zip(&values) {
                 all.push(items_of(during, *key, value)?.iter().filter_map(text_of).collect());
+            }
+        }
+        Ok(all)
+    }
+
+    /// The members of many sorted sets whose score is a time that [is over](super::clock::is_over): at most `limit` of those
+    /// that have come and as many of those too far ahead, in pipelines on a pooled connection.
+    pub async fn overdue(
+        &self,
+        keys: &[Key<'_>],
+        now_ms: u64,
+        lasts_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Vec<String>>> {
+        let during = "reading sorted sets";
+        let mut all = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Ok(all);
+        }
+        let now = now_ms.to_string();
+        let beyond = format!("({}", now_ms.saturating_add(lasts_ms).saturating_add(SKEW_MS));
+        let mut connection = self.pooled(during).await?;
+        for batch in keys.chunks(BATCH / 2) {
+            let mut pipeline = Pipeline::new();
+            for key in batch {
+                for (min, max) in [("-inf", now.as_str()), (beyond.as_str(), "+inf")] {
+                    pipeline.cmd("ZRANGEBYSCORE").arg(key).arg(min).arg(max).arg("LIMIT").arg(0).arg(limit);
+                }
+            }
+            let values = connection
+                .req_packed_commands(&pipeline, 0, 2 * batch.len())
+                .await
+                .map_err(|error| self.fault(during, &error))?;
+            for (key, pair) in batch.iter().zip(values.chunks(2)) {
+                let mut members: Vec<String> = Vec::new();
+                for value in pair {
+                    members.extend(items_of(during, *key, value)?.iter().filter_map(text_of));
+                }
+                all.push(members);
             }
         }
         Ok(all)

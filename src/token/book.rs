@@ -292,9 +292,9 @@ impl Book {
         count("consume", answer.word());
         Ok(match answer.word() {
             "CONSUMED" => {
-                // Where the row does not tell any more until when the place is held, it ends by itself.
-                if let (Some((arrivals, _)), Ok(held_until_ms)) = (&self.counting, answer.number(0)) {
-                    arrivals.note(player, held_until_ms);
+                // Where the row does not tell any more as what the place is held, it ends by itself.
+                if let (Some((arrivals, _)), Ok(claim)) = (&self.counting, answer.text(1)) {
+                    arrivals.note(claim);
                 }
                 ConsumeOutcome::Consumed
             }

@@ -81,8 +81,8 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
     let store = book.store();
     let mut report = ReapReport::default();
     let due_keys: Vec<Key<'_>> = servers.iter().map(|server| store.keys().due(server)).collect();
-    let now = store.clock().now_ms().to_string();
-    let due = store.score_ranges(&due_keys, &now, options.limit.min(SERVER_MAX)).await?;
+    let (now, lasts_ms) = (store.clock().now_ms(), book.options().ttl_ms);
+    let due = store.overdue(&due_keys, now, lasts_ms, options.limit.min(SERVER_MAX)).await?;
     let mut left = options.limit;
     let mut refused = None;
     for (server, members) in servers.iter().zip(due) {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT, plain_number};
 use crate::error::Result;
 use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
-use crate::store::{Invocation, Row, Verifier};
+use crate::store::{Invocation, Row, SKEW_MS, Verifier, is_over};
 
 /// Where a token stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -258,7 +258,9 @@ impl TokenRow {
 
     /// True while it can still be claimed or consumed at `now_ms` on the store's clock.
     pub fn is_live(&self, now_ms: u64) -> bool {
-        self.state.is_open() && now_ms < self.token.expires_at_ms
+        // What was issued may be off by as much as the times are compared with.
+        let lasts_ms = self.token.expires_at_ms.saturating_sub(self.token.issued_at_ms).saturating_add(SKEW_MS);
+        self.state.is_open() && !is_over(self.token.expires_at_ms, now_ms, lasts_ms)
     }
 }
 

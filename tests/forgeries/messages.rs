@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use maitred::envelope::{AuditReason, Kind};
 
-use crate::agents_common::{key, keyring, lands, transfer};
+use crate::fixtures::agents::{key, keyring, lands, transfer};
 use crate::{Counts, Fleet, dropped, stranger};
 
 /// Changes named fields of a message.

@@ -6,10 +6,10 @@ use futures_util::StreamExt;
 use maitred::envelope::{AuditReason, Kind};
 use maitred::node::Liveness;
 
-use crate::agents_common::shelf::Shelf;
-use crate::agents_common::{LIMIT, backend, config, id, key, keyring, sees, transfer};
-use crate::support::wait::eventually;
+use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::{LIMIT, backend, config, id, key, keyring, sees, transfer};
 use crate::{Counts, Fleet, dropped, signed, stranger, with};
+use maitred_testkit::wait::eventually;
 
 /// A score that makes everybody look at the row.
 const AHEAD: &str = "9000000000000";

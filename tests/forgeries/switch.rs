@@ -5,9 +5,9 @@ use maitred::envelope::{AuditReason, Kind};
 use maitred::node::{Control, ControlEntry, KILL};
 use maitred::store::{Store, StoreOptions, StoreUrl, Verifier};
 
-use crate::agents_common::{LIMIT, key, keyring, player, refused, zone};
-use crate::support::wait::eventually;
+use crate::fixtures::agents::{LIMIT, key, keyring, player, refused, zone};
 use crate::{Counts, Fleet, dropped, stranger};
+use maitred_testkit::wait::eventually;
 
 impl Fleet {
     /// Writes bytes where an entry stands and tells everybody that it changed, as whoever has the password can.

@@ -3,7 +3,7 @@
 use maitred::agent::{Outcome, Reason};
 use maitred::envelope::{AuditReason, Kind};
 
-use crate::agents_common::{key, keyring, lands, pending, player, word};
+use crate::fixtures::agents::{key, keyring, lands, pending, player, word};
 use crate::{Counts, Fleet, dropped, signed, stranger, with};
 
 // ENV-7, R-11: who has used a place cannot be given it a second time.

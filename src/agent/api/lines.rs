@@ -2,7 +2,7 @@
 
 use tracing::field::Empty;
 
-use crate::agent::lines::{Departure, Entering, Entry, Failure};
+use crate::agent::queue::{Departure, Entering, Entry, Failure};
 use crate::error::Result;
 use crate::ids::{LineName, Player};
 use crate::queue::Left;
@@ -22,7 +22,7 @@ impl ProxyAgent {
     /// Cancel safe: a future that is dropped leaves the line in the background.
     #[tracing::instrument(skip_all, fields(line = %entry.line, player = %entry.player, outcome = Empty))]
     pub async fn enter(&self, entry: Entry) -> Result<Entering> {
-        self.desk().enter(entry).await
+        self.queue().enter_login_line(entry).await
     }
 
     /// A player who waits, or was admitted and has not arrived, goes; the visit ends without a further update.
@@ -30,13 +30,13 @@ impl ProxyAgent {
     /// connection dropped. Where the store does not answer in time, or the future is dropped, it is repeated in the
     /// background.
     pub async fn left(&self, line: &LineName, player: &Player, departure: Departure) -> Result<Left> {
-        self.desk().left(line, player, departure).await
+        self.queue().leave_login_line_of(line, player, departure).await
     }
 
     /// The admitted player is on the server: no later enter is answered with this pass. False where this node knows of no
     /// such admission or it does not stand any more. Runs `queue/arrived`. Cancel safe: it can be repeated.
     pub async fn arrived(&self, line: &LineName, player: &Player) -> Result<bool> {
-        self.desk().arrived(line, player).await
+        self.queue().arrived(line, player).await
     }
 
     /// The transfer of an admitted player failed: the promised place is free again, and the player is back in front, or
@@ -47,12 +47,12 @@ impl ProxyAgent {
     /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),
     /// [`Error::Fenced`](crate::Error::Fenced).
     pub async fn failed_admission(&self, line: &LineName, player: &Player, gone: bool) -> Result<Failure> {
-        self.desk().failed(line, player, gone).await
+        self.queue().failed_admission(line, player, gone).await
     }
 
     /// Whether this node takes part in the admission of the lines; it does until told otherwise. Its own players go on
     /// waiting, and others admit them.
     pub fn admits(&self, on: bool) {
-        self.desk().set_admits(on);
+        self.queue().set_admits(on);
     }
 }

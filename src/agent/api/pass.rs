@@ -1,6 +1,6 @@
 //! What a backend or link does with the pass that a player brings.
 
-use crate::agent::lines::redeem;
+use crate::agent::queue::redeem;
 use crate::error::Result;
 use crate::ids::Player;
 use crate::queue::{LoginPass, PassRefusal};

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::model::Transfer;
 use crate::error::{Error, Result};
 use crate::ids::{BackendName, Player};
-use crate::place::{Placed, PlacementHandler, Registry, Resolver, Route, Source, Unplaced, Why, place};
+use crate::place::{LoginRoute, LoginSource, Placed, PlacementHandler, Registry, Resolver, Unplaced, Why, place};
 
 use super::proxy::ProxyAgent;
 
@@ -22,7 +22,7 @@ impl ProxyAgent {
     /// # Errors
     /// [`Error::OutOfBounds`] where a handler is set already: a proxy has one, for as long as it runs.
     pub fn set_placement_handler(&self, handler: impl PlacementHandler) -> Result<()> {
-        self.placement().handler.set(Source::handler(handler)).map_err(|_| Error::OutOfBounds {
+        self.placement().handler.set(LoginSource::handler(handler)).map_err(|_| Error::OutOfBounds {
             what: "placement handler",
             problem: "this proxy has one already".to_owned(),
         })
@@ -34,7 +34,7 @@ impl ProxyAgent {
     /// [`Error::OutOfBounds`] where a resolver is set already.
     pub fn set_resolver(&self, resolver: impl Resolver) -> Result<()> {
         // The source is put in at each placement.
-        let route = Route::new(Source::list(Vec::new())?).with_resolver(resolver);
+        let route = LoginRoute::new(LoginSource::list(Vec::new())?).with_resolver(resolver);
         self.placement()
             .route
             .set(route)
@@ -57,7 +57,7 @@ impl ProxyAgent {
         let source = match self.placement().handler.get() {
             Some(handler) => handler.clone(),
             // The config was checked when the agent was set up.
-            None => Source::list(routing.servers.clone()).map_err(|error| Unplaced {
+            None => LoginSource::list(routing.servers.clone()).map_err(|error| Unplaced {
                 why: Why::BadAnswer { problem: error.to_string() },
                 attempts: Vec::new(),
             })?,
@@ -80,7 +80,7 @@ impl ProxyAgent {
         let core = self.agent().core();
         let left = std::time::Duration::from_millis(transfer.left_ms());
         let deadline = Instant::now() + core.config().initial_routing.timeout().min(left);
-        let source = Source::promised(BackendName::from(&transfer.server));
+        let source = LoginSource::promised(BackendName::from(&transfer.server));
         place(&transfer.player, self.registry(), &self.placement().route(core, source), deadline, gone).await
     }
 

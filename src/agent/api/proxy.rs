@@ -1,14 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::agent::lines::Desk;
 use crate::agent::model::{Reason, Request, Transfer};
 use crate::agent::proxy::{Answer, Claiming, Dispatch, Placement, Proxy, take};
-use crate::agent::wait::WaitUpdate;
+use crate::agent::queue::{QueueClient, WaitUpdate};
 use crate::error::Result;
 use crate::ids::{OperationId, Player, RequestId};
 use crate::token::{CancelOutcome, ReleaseOutcome, TokenRow};
@@ -28,22 +26,21 @@ pub struct ProxyAgent {
     agent: Agent,
     proxy: Arc<Proxy>,
     placement: Placement,
-    desk: Arc<Desk>,
 }
 
 impl ProxyAgent {
-    pub(super) fn new(agent: Agent, proxy: Arc<Proxy>, desk: Arc<Desk>) -> Self {
+    pub(super) fn new(agent: Agent, proxy: Arc<Proxy>) -> Self {
         let core = agent.core();
         tracing::info!(
             node = %core.identity.id, zone = %core.config().zone, store = %core.store.options().url,
             "proxy as a participant: it joins, beats, selects and dispatches"
         );
         let placement = Placement::new(core);
-        Self { agent, proxy, placement, desk }
+        Self { agent, proxy, placement }
     }
 
-    pub(super) fn desk(&self) -> &Desk {
-        &self.desk
+    pub(super) fn queue(&self) -> &QueueClient {
+        &self.proxy.queue
     }
 
     pub(super) fn placement(&self) -> &Placement {
@@ -74,18 +71,14 @@ impl ProxyAgent {
     /// Cancel safe: a future that is dropped cancels the request in the background.
     #[tracing::instrument(skip_all, fields(player = %request.player, request = %request.id, outcome = Empty))]
     pub async fn dispatch(&self, request: Request) -> Outcome {
-        let id = request.id.clone();
         let outcome = match Dispatch::run(&self.proxy, request).await {
             Ok(Answer::Transfer(transfer)) => Outcome::Transfer(transfer),
             Ok(Answer::Balanced(balanced)) => Outcome::Balanced(balanced),
-            Ok(Answer::Waiting(slot)) => Outcome::Waiting(Waiting::new(&self.proxy, slot)),
+            Ok(Answer::Waiting(waiter)) => Outcome::Waiting(Waiting::new(&self.proxy.queue, waiter)),
             Err(refusal) => Outcome::Refused(refusal),
         };
         let word = match &outcome {
-            Outcome::Transfer(transfer) => {
-                self.proxy.remember(id, transfer);
-                "transfer"
-            }
+            Outcome::Transfer(_) => "transfer",
             Outcome::Balanced(_) => "balanced",
             Outcome::Waiting(_) => "waiting",
             Outcome::Refused(refusal) => refusal.reason.as_str(),
@@ -124,49 +117,13 @@ impl ProxyAgent {
     /// The player could not be moved: releases the claimed token. `reason` is a word. Answers
     /// [`ReleaseOutcome::Landed`] where the player arrived all the same.
     pub async fn failed(&self, transfer: &Transfer, reason: &str) -> Result<ReleaseOutcome> {
-        self.proxy
-            .core
-            .book
-            .release_claim(&transfer.token, &self.proxy.claimant(), Some(&transfer.claim_op), reason)
-            .await
+        self.proxy.release(transfer, reason).await
     }
 
     /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
     /// back, also where the issue arrives later. One who waits leaves the line.
     pub async fn cancel(&self, player: &Player, request: &RequestId) -> Result<CancelOutcome> {
-        let under_way = self.proxy.under_way().get(&(player.clone(), request.clone())).cloned();
-        if let Some(under_way) = under_way {
-            under_way.cancel();
-        }
-        if let Some(waiting) = self.proxy.waits.of_request(player, request) {
-            return self.proxy.cancel_wait(&waiting).await;
-        }
-        let transfer = self.proxy.transfers().get(request).cloned();
-        let op = transfer.as_ref().map_or_else(OperationId::fresh, |transfer| transfer.claim_op.clone());
-        let outcome = self.proxy.core.book.cancel(player, request, &self.proxy.claimant(), Some(&op), &[]).await;
-        // Given the token of another request, or of a wait: the mark does not reach that.
-        let other = transfer.filter(|transfer| transfer.token.request != *request);
-        let outcome = match (outcome, &other) {
-            (Ok(CancelOutcome::Marked), Some(transfer)) => {
-                self.failed(transfer, "cancelled").await.map(|released| match released {
-                    ReleaseOutcome::Released => CancelOutcome::Released,
-                    ReleaseOutcome::Landed => CancelOutcome::Landed,
-                    ReleaseOutcome::Lost => CancelOutcome::Lost,
-                    ReleaseOutcome::Ended(_) | ReleaseOutcome::None => CancelOutcome::Marked,
-                })
-            }
-            (outcome, _) => outcome,
-        };
-        match &outcome {
-            Err(error) if error.is_retryable() => {
-                self.proxy.cancel_until_definite(player.clone(), request.clone(), op, Vec::new());
-                if let Some(transfer) = other {
-                    self.proxy.release_until_definite(transfer.token, transfer.claim_op);
-                }
-            }
-            _ => drop(self.proxy.transfers().remove(request)),
-        }
-        outcome
+        self.proxy.cancel(player, request).await
     }
 
     /// A player connects who may have a token already: it is claimed, and they are to be moved. Runs `token/claim`.
@@ -177,9 +134,13 @@ impl ProxyAgent {
                 let op = OperationId::fresh();
                 let mut claiming = Claiming::new(&self.proxy, &op);
                 let config = core.config();
-                take(&core.book, &core.verifier, &claimant, player, None, &op, &config.texts, Some(&mut claiming))
-                    .await
-                    .into()
+                let (book, texts) = (&core.book, &config.texts);
+                let taken = take(book, &core.verifier, &claimant, player, None, &op, texts, Some(&mut claiming)).await;
+                if let Ok(transfer) = &taken {
+                    self.proxy.queue.requests.begin_moving(transfer);
+                    claiming.settled();
+                }
+                taken.into()
             }
             Err(error) => Outcome::Refused(self.proxy.refusal(Reason::LeaseLost, error.to_string())),
         }
@@ -198,15 +159,12 @@ impl ProxyAgent {
     ///
     /// Cancel safe: a future that is dropped goes on in the background.
     pub async fn away(&self, player: &Player, request: &RequestId) -> Result<bool> {
-        self.proxy.away(player, request).await
+        self.proxy.queue.away(player, request).await
     }
 
     /// Leaves the fleet. Requests under way end as cancelled; so do those that wait, whose places are kept for the grace.
     pub async fn leave(&self) {
-        let under_way: Vec<CancellationToken> = self.proxy.under_way().values().cloned().collect();
-        for request in under_way {
-            request.cancel();
-        }
+        self.proxy.queue.requests.stop_asking();
         self.agent.leave().await;
     }
 }

@@ -20,7 +20,6 @@ use crate::agent::config::Config;
 use crate::agent::core::{
     Admitting, AgentStatus, Condition, Core, Live, LoadSource, Redemptions, line_hints, token_hints,
 };
-use crate::agent::lines::Desk;
 use crate::agent::proxy::Proxy;
 use crate::agent::start;
 
@@ -126,9 +125,8 @@ impl Setup {
     fn participant(self, load: Box<dyn LoadSource>) -> Result<ProxyAgent> {
         let agent = self.agent(load, None, true, false)?;
         let proxy = Arc::new(Proxy::new(agent.core()));
-        let desk = Arc::new(Desk::new(agent.core()));
-        start::proxy(&proxy, &desk);
-        Ok(ProxyAgent::new(agent, proxy, desk))
+        start::proxy(&proxy);
+        Ok(ProxyAgent::new(agent, proxy))
     }
 
     /// A proxy that is no member: it claims the tokens of players who connect, and publishes nothing. Starts no task;

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::agent::model::PlaceRequest;
-use crate::agent::wait::options;
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{LineName, NodeEpoch, Region, TokenId};
 use crate::node::NodeState;
@@ -171,7 +170,7 @@ impl<I: Inventory> Backend<I> {
     fn wait_lines(&self) -> Result<[Line; 2]> {
         let (core, config) = (&self.core, self.core.config());
         let line = |name| {
-            let options = options(name, &config.wait);
+            let options = config.wait.options(name);
             Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)
         };
         Ok([line(LineName::wait())?, line(LineName::wait_for(&core.identity.id))?])

@@ -9,7 +9,7 @@ use crate::agent::core::jitter;
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
 use crate::node::LeaseEvent;
-use crate::store::boot_ms;
+use crate::store::{SKEW_MS, boot_ms};
 use crate::token::{ConsumeOutcome, TokenEvent, Unsettled};
 
 use super::inventory::Inventory;
@@ -19,8 +19,6 @@ use super::state::{Backend, BootList, Unknown};
 const WIND_DOWN_MAX: Duration = Duration::from_secs(1);
 /// Between two looks at an issue that another task settles.
 const SETTLED_EVERY: Duration = Duration::from_millis(10);
-/// What this machine's idea of the store's time may be off by.
-const SKEW_MS: u64 = 5_000;
 
 impl<I: Inventory> Backend<I> {
     /// Places whose time is over come home; what is not known is asked.

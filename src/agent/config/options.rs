@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::model::Config;
+use super::model::{Config, WaitConfig};
 use crate::error::Result;
+use crate::ids::LineName;
+use crate::queue::LineOptions;
 use crate::store::{StoreOptions, StoreUrl};
 use crate::token::BookOptions;
 
@@ -24,6 +26,17 @@ impl Config {
             ttl_ms: self.tokens.ttl_ms,
             claim_reanimate_ms: self.tokens.claim_reanimate_ms,
             audit_ms: self.tokens.audit_ms,
+        }
+    }
+}
+
+impl WaitConfig {
+    /// What the operations of the wait line `name` are told.
+    pub(in crate::agent) fn options(&self, name: LineName) -> LineOptions {
+        LineOptions {
+            max_waiting: u64::try_from(self.max_waiting).unwrap_or(u64::MAX),
+            reconnect_grace_ms: self.reconnect_grace_ms,
+            ..LineOptions::wait_line(name)
         }
     }
 }

@@ -145,6 +145,11 @@ impl Core {
         Ok(NodeEpoch { id: self.identity.id.clone(), epoch: self.lease.require()? })
     }
 
+    /// This node as whoever cancels or releases, lease or not: those compare the epoch and need no lease.
+    pub fn releasing(&self) -> NodeEpoch {
+        NodeEpoch { id: self.identity.id.clone(), epoch: self.lease.epoch() }
+    }
+
     /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.
     pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
         Ok(self.store.row(self.store.keys().node(&self.identity.id)).await?.number("epoch") == Some(epoch.0))

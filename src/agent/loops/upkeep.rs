@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::agent::core::{Core, jitter};
-use crate::agent::wait;
+use crate::agent::queue;
 use crate::error::Error;
 use crate::node::roster;
 
@@ -29,7 +29,7 @@ pub(in crate::agent) async fn upkeep(core: Arc<Core>) {
             if signed > 0 {
                 tracing::info!(signed, "control entries signed again with the present secret");
             }
-            wait::upkeep(&core).await?;
+            queue::end_removed(&core).await?;
             let forgotten = roster::forget(&core.store, roster::FORGET_MS).await?;
             Ok::<_, Error>((removed, forgotten))
         };

@@ -5,6 +5,9 @@ use serde::Serialize;
 use crate::agent::config::TextsConfig;
 use crate::error::Error;
 
+/// What a player reads whose newer request waits in the place of this one.
+const REPLACED: &str = "You keep your place in the queue with your newer request.";
+
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +24,8 @@ pub enum Reason {
     KillSwitch,
     /// Another proxy moves the player, or another request of the player holds a place elsewhere.
     Lost,
+    /// Another request of the player waits at this one's place in the line, here or through another proxy.
+    Replaced,
     /// The request was cancelled.
     Cancelled,
     /// This proxy holds no lease now.
@@ -53,6 +58,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::KillSwitch => "kill_switch",
             Self::Lost => "lost",
+            Self::Replaced => "replaced",
             Self::Cancelled => "cancelled",
             Self::LeaseLost => "lease_lost",
             Self::StoreDown => "store_down",
@@ -66,7 +72,8 @@ impl Reason {
         }
     }
 
-    /// The key of the player's text in the config (`texts`).
+    /// The key of the player's text in the config (`texts`). For [`Replaced`](Self::Replaced) the config has none: its text is
+    /// always the same.
     pub fn message_key(self) -> &'static str {
         match self {
             Self::NoCandidate | Self::SourceOff => "noCandidate",
@@ -74,6 +81,7 @@ impl Reason {
             Self::NotAllowed => "notAllowed",
             Self::KillSwitch => "killSwitch",
             Self::Lost => "lost",
+            Self::Replaced => "replaced",
             Self::LeaseLost | Self::StoreDown => "storeDown",
             Self::Limited => "limited",
             Self::Draining => "draining",
@@ -101,6 +109,7 @@ impl Reason {
             "notAllowed" => &texts.not_allowed,
             "killSwitch" => &texts.kill_switch,
             "lost" => &texts.lost,
+            "replaced" => REPLACED,
             "storeDown" => &texts.store_down,
             "limited" => &texts.limited,
             "draining" => &texts.draining,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::agent::core::Core;
-use crate::agent::model::{Reason, Request};
+use crate::agent::model::Request;
 use crate::error::Result;
 use crate::ids::{LimitName, OperationId, Player};
 use crate::limit::{Limit, Limits, Verdict};
@@ -16,12 +16,19 @@ const REFUND_MAX: Duration = Duration::from_secs(60);
 
 /// The charge of one request. It is made before any backend is asked, so that however many proxies ask at once no more
 /// requests run than the limit lets through, and stands once the request ends in a transfer. Dropped before that, it is
-/// taken back in the background.
+/// taken back in the background. A request that waits is not charged: the store knows a charge for 75 s only, and one that is
+/// older cannot be taken back. It is charged again when its turn comes.
 pub(in crate::agent) struct Charge {
     core: Arc<Core>,
     bill: Option<Bill>,
-    /// After a denial: when to come again.
-    pub retry_after_ms: Option<u64>,
+}
+
+/// The limit does not let a request through.
+pub(in crate::agent) struct Denied {
+    /// When to come again.
+    pub retry_after_ms: u64,
+    /// For the operator.
+    pub detail: String,
 }
 
 #[derive(Clone)]
@@ -40,29 +47,28 @@ impl Bill {
 
 impl Charge {
     pub fn new(core: &Arc<Core>) -> Self {
-        Self { core: Arc::clone(core), bill: None, retry_after_ms: None }
+        Self { core: Arc::clone(core), bill: None }
     }
 
-    /// Charges the request against the limit of its source. Without one nothing is sent to the store.
-    pub async fn take(&mut self, request: &Request) -> std::result::Result<(), (Reason, String)> {
-        let core = &self.core;
-        let config = core.config();
-        let Some((name, limit)) = config.limits.get_key_value(request.source.as_str()) else { return Ok(()) };
-        let bill = Bill { name: name.clone(), limit: *limit, player: request.player.clone(), op: OperationId::fresh() };
-        let limits = Limits::new(core.store.clone());
+    /// Charges the request against the limit of its source. Without one nothing is sent to the store. After an error it may
+    /// stand, and the next call repeats it.
+    pub async fn take(&mut self, request: &Request) -> Result<Option<Denied>> {
+        let config = self.core.config();
+        let Some((name, limit)) = config.limits.get_key_value(request.source.as_str()) else { return Ok(None) };
         // From here on it may stand.
-        self.bill = Some(bill.clone());
-        match limits.take(&bill.name, &bill.limit, &bill.player, &bill.op).await {
-            Ok(Verdict::Allowed { .. }) => Ok(()),
-            Ok(Verdict::Denied { retry_after_ms }) => {
+        let bill = self.bill.get_or_insert_with(|| Bill {
+            name: name.clone(),
+            limit: *limit,
+            player: request.player.clone(),
+            op: OperationId::fresh(),
+        });
+        match Limits::new(self.core.store.clone()).take(&bill.name, &bill.limit, &bill.player, &bill.op).await? {
+            Verdict::Allowed { .. } => Ok(None),
+            Verdict::Denied { retry_after_ms } => {
+                let detail = format!("the limit {} lets the player through in {retry_after_ms} ms", bill.name);
                 self.bill = None;
-                self.retry_after_ms = Some(retry_after_ms);
-                Err((
-                    Reason::Limited,
-                    format!("the limit {} lets the player through in {retry_after_ms} ms", bill.name),
-                ))
+                Ok(Some(Denied { retry_after_ms, detail }))
             }
-            Err(error) => Err((Reason::of(&error), error.to_string())),
         }
     }
 
@@ -71,12 +77,14 @@ impl Charge {
         self.bill = None;
     }
 
-    /// The request ended without a place: the charge is taken back. What the store does not answer goes on in the
-    /// background.
+    /// The request ended without a place, or begins to wait: the charge is taken back. What the store does not answer goes on
+    /// in the background.
     pub async fn refund(&mut self) {
-        let Some(bill) = &self.bill else { return };
+        // Dropped on its way, or after an error, it goes on in the background.
+        let mut charge = Self { core: Arc::clone(&self.core), bill: self.bill.take() };
+        let Some(bill) = &charge.bill else { return };
         match bill.refund(&Limits::new(self.core.store.clone())).await {
-            Ok(_) => self.bill = None,
+            Ok(_) => charge.bill = None,
             Err(error) => tracing::debug!(player = %bill.player, %error, "refunding goes on in the background"),
         }
     }

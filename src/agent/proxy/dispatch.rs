@@ -11,7 +11,7 @@ use crate::agent::core::Core;
 use crate::agent::model::{
     Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Transfer,
 };
-use crate::agent::wait::{Slot, line_for, queue};
+use crate::agent::queue::{Progress, RequestKey, Waiter, line_for};
 use crate::error::{Error, Result};
 use crate::ids::{LineName, NodeEpoch, NodeId, OperationId};
 use crate::node::DRAINING_LABEL;
@@ -45,7 +45,7 @@ pub(in crate::agent) enum Answer {
     /// The player has no place, and a backend to connect to.
     Balanced(Balanced),
     /// No place now: the player waits for one.
-    Waiting(Arc<Slot>),
+    Waiting(Arc<Waiter>),
 }
 
 /// One request on its way. Dropped before its end, it cancels in the background.
@@ -59,6 +59,8 @@ pub(in crate::agent) struct Dispatch {
     claim_op: OperationId,
     claiming: Claiming,
     charge: Charge,
+    /// After a denial of its limit: when to come again.
+    retry_after_ms: Option<u64>,
     cancelled: CancellationToken,
     /// A token of the request may exist or may still be issued.
     exposed: bool,
@@ -77,8 +79,8 @@ impl Dispatch {
             Verdict::Refuse(reason) => return Err(proxy.refusal(reason, "the application says so")),
         }
         let cancelled = core.stop.child_token();
-        proxy.under_way().insert((request.player.clone(), request.id.clone()), cancelled.clone());
         let claim_op = OperationId::fresh();
+        proxy.queue.requests.begin((request.player.clone(), request.id.clone()), &cancelled, &claim_op);
         let mut dispatch = Self {
             proxy: Arc::clone(proxy),
             request,
@@ -86,6 +88,7 @@ impl Dispatch {
             asked: Vec::new(),
             claiming: Claiming::new(proxy, &claim_op),
             charge: Charge::new(core),
+            retry_after_ms: None,
             claim_op,
             cancelled: cancelled.clone(),
             exposed: false,
@@ -94,6 +97,10 @@ impl Dispatch {
             biased;
             () = cancelled.cancelled() => (Reason::Cancelled, "the player went away".to_owned()),
             outcome = dispatch.walk() => match outcome {
+                // Cancelled at the last moment: it is given up like one that was cancelled before.
+                Ok(transfer) if !dispatch.remember(&transfer) => {
+                    (Reason::Cancelled, "the player went away".to_owned())
+                }
                 Ok(transfer) => {
                     dispatch.exposed = false;
                     dispatch.claiming.settled();
@@ -110,7 +117,7 @@ impl Dispatch {
         let (reason, detail) = match line {
             Err(error) => (reason, format!("{detail}; it cannot wait for that: {error}")),
             Ok(Some(line)) => match dispatch.wait(line).await {
-                Ok(slot) => return Ok(Answer::Waiting(slot)),
+                Ok(waiter) => return Ok(Answer::Waiting(waiter)),
                 Err(end) => end,
             },
             Ok(None) => (reason, detail),
@@ -118,16 +125,29 @@ impl Dispatch {
         if reason != Reason::StoreDown {
             dispatch.charge.refund().await;
         }
-        Err(proxy.refusal(reason, detail).retry_after(dispatch.charge.retry_after_ms))
+        Err(proxy.refusal(reason, detail).retry_after(dispatch.retry_after_ms))
+    }
+
+    fn key(&self) -> RequestKey {
+        (self.request.player.clone(), self.request.id.clone())
+    }
+
+    /// Known as a transfer from here on, for a cancel. False where the request was cancelled.
+    fn remember(&self, transfer: &Transfer) -> bool {
+        self.proxy.queue.requests.advance(&self.key(), Progress::Moving(Box::new(transfer.clone())))
     }
 
     /// Into the line. A player who goes away meanwhile leaves it again in the background.
-    async fn wait(&mut self, line: LineName) -> Result<Arc<Slot>, (Reason, String)> {
-        let charge = std::mem::replace(&mut self.charge, Charge::new(&self.proxy.core));
+    async fn wait(&mut self, line: LineName) -> Result<Arc<Waiter>, (Reason, String)> {
+        let Self { proxy, request, config, charge, cancelled, .. } = self;
+        let waiting = async {
+            charge.refund().await;
+            proxy.queue.wait_for_place(line, request, config).await
+        };
         tokio::select! {
             biased;
-            () = self.cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
-            slot = Box::pin(queue(&self.proxy, line, &self.request, &self.config, charge)) => slot,
+            () = cancelled.cancelled() => Err((Reason::Cancelled, "the player went away".to_owned())),
+            waiter = Box::pin(waiting) => waiter,
         }
     }
 
@@ -138,7 +158,14 @@ impl Dispatch {
             return Err((Reason::KillSwitch, "a kill switch is on".to_owned()));
         }
         let claimant = core.acting().map_err(|error| (Reason::LeaseLost, error.to_string()))?;
-        self.charge.take(&self.request).await?;
+        match self.charge.take(&self.request).await {
+            Ok(None) => {}
+            Ok(Some(denied)) => {
+                self.retry_after_ms = Some(denied.retry_after_ms);
+                return Err((Reason::Limited, denied.detail));
+            }
+            Err(error) => return Err((Reason::of(&error), error.to_string())),
+        }
         let end = match self.ask_around(&claimant).await {
             Err((reason @ (Reason::NoCandidate | Reason::Refused | Reason::Draining), detail)) => (reason, detail),
             other => return other,
@@ -174,6 +201,9 @@ impl Dispatch {
             ranking = proxy.choose(&self.request.ask, most);
         }
         if ranking.picks.is_empty() {
+            if let Some(why) = gives_no_places(core, &self.request.ask) {
+                return Err((Reason::NoCandidate, why));
+            }
             if let Some(by) = drained_by(core, &self.request.ask, &ranking) {
                 return Err((Reason::Draining, format!("the server is drained by {by}")));
             }
@@ -310,7 +340,7 @@ impl Dispatch {
             return true;
         }
         let (player, request) = (&self.request.player, &self.request.id);
-        let claimant = self.proxy.claimant();
+        let claimant = self.proxy.core.releasing();
         match self.proxy.core.book.cancel(player, request, &claimant, Some(&self.claim_op), &self.asked).await {
             Ok(_) => self.exposed = false,
             Err(error) => tracing::debug!(%player, %error, "cancelling goes on in the background"),
@@ -329,6 +359,17 @@ fn drained_by(core: &Core, ask: &Ask, ranking: &Ranking) -> Option<String> {
     }
     let row = || core.directory.snapshot().get(named)?.record.labels.get(DRAINING_LABEL).cloned();
     core.control.drain(named).map(|entry| entry.by).or_else(row)
+}
+
+/// Why the server that was asked for by name can never give a place.
+fn gives_no_places(core: &Core, ask: &Ask) -> Option<String> {
+    let named = ask.server.as_ref()?;
+    let role = match core.directory.snapshot().get(named) {
+        Some(view) => view.record.role.clone(),
+        None if *named == core.identity.id => core.identity.role.clone(),
+        None => return None,
+    };
+    (!role.gives_places()).then(|| format!("{named} is a {role}, and no node of that role gives places"))
 }
 
 /// A backend was left out for a kill switch of which this proxy knows nothing.
@@ -362,7 +403,7 @@ fn balance(proxy: &Proxy, request: Request) -> Result<Balanced, Refusal> {
 
 impl Drop for Dispatch {
     fn drop(&mut self) {
-        self.proxy.under_way().remove(&(self.request.player.clone(), self.request.id.clone()));
+        self.proxy.queue.requests.forget_under_way(&self.key());
         self.cancelled.cancel();
         if self.exposed {
             let (player, request) = (self.request.player.clone(), self.request.id.clone());

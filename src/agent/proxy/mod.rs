@@ -2,8 +2,9 @@
 //!
 //! In order of reading: [`verdict`] (whether anybody is asked at all), [`charge`] (the limits of a player), [`pick`] (where
 //! to), [`dispatch`] (the chain of attempts), [`take`] (a reservation that exists), [`claiming`] (a claim that nobody has
-//! taken over yet), [`placement`] (a fresh login), and [`state`] (what they share).
+//! taken over yet), [`cancel`] (giving up), [`placement`] (a fresh login), and [`state`] (what they share).
 
+mod cancel;
 mod charge;
 mod claiming;
 mod dispatch;
@@ -13,7 +14,7 @@ mod state;
 mod take;
 mod verdict;
 
-pub(super) use charge::Charge;
+pub(super) use charge::{Charge, Denied};
 pub(super) use claiming::Claiming;
 pub(super) use dispatch::{Answer, Dispatch};
 pub(super) use placement::Placement;

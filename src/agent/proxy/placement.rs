@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 use crate::agent::core::Core;
 use crate::ids::BackendName;
-use crate::place::{Registry, Route, Source};
+use crate::place::{LoginRoute, LoginSource, Registry};
 
 /// What one proxy places fresh logins with.
 pub(in crate::agent) struct Placement {
     pub registry: Registry,
-    pub handler: OnceLock<Source>,
-    pub route: OnceLock<Route>,
+    pub handler: OnceLock<LoginSource>,
+    pub route: OnceLock<LoginRoute>,
 }
 
 impl Placement {
@@ -22,8 +22,8 @@ impl Placement {
         Self { registry, handler: OnceLock::new(), route: OnceLock::new() }
     }
 
-    pub fn route(&self, core: &Core, source: Source) -> Route {
+    pub fn route(&self, core: &Core, source: LoginSource) -> LoginRoute {
         let route = self.route.get().cloned().map(|route| route.with_source(source.clone()));
-        route.unwrap_or_else(|| Route::new(source)).until(core.stop.clone())
+        route.unwrap_or_else(|| LoginRoute::new(source)).until(core.stop.clone())
     }
 }

@@ -13,7 +13,7 @@ use super::claiming::Claiming;
 
 /// Finds the player's live token and claims it under `op`: one read of the token, one of its backend's row,
 /// `token/claim`. A token that another proxy claimed is `Lost`, unless its backend is gone. Left alone are a token of another server than `asked` wants, and one of `asked` itself: its backend
-/// never said that it knows of it. `claiming` keeps the claim in mind until it is definite.
+/// never said that it knows of it. `claiming` keeps the claim in mind: whoever is handed the transfer settles it.
 #[expect(clippy::too_many_arguments, reason = "a router has none of what would hold them together")]
 pub(in crate::agent) async fn take(
     book: &Book,
@@ -60,12 +60,14 @@ pub(in crate::agent) async fn take(
         claiming.begin(&token);
     }
     let claimed = book.claim(&token, claimant, op).await;
-    if let (Some(claiming), Ok(_)) = (claiming, &claimed) {
+    if let (Some(claiming), Ok(other)) = (claiming, &claimed)
+        && !matches!(other, ClaimOutcome::Claimed(_))
+    {
         claiming.settled();
     }
     match claimed {
         Ok(ClaimOutcome::Claimed(_)) => {
-            let request = token.request.clone();
+            let request = asked.map_or_else(|| token.request.clone(), |asked| asked.id.clone());
             Ok(Box::new(Transfer::claimed(store, request, token, addr, op.clone())))
         }
         Ok(ClaimOutcome::Lost) => refuse(Reason::Lost, "another proxy was faster".to_owned()),

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{NodeId, ObjectKey, OperationId};
 use crate::store::boot_ms;
 
-use super::super::book::{AcquireOutcome, ReleaseOutcome};
+use super::super::book::{AcquireOutcome, RouteReleased};
 use super::super::forward::Local;
 use super::super::kind::{Ack, ObjectType, Removal, Storage};
 use super::super::record::{Cas, Held, Route, RouteState, RouteVersion};
@@ -290,12 +290,12 @@ impl<K: ObjectType> Inner<K> {
     /// `Some` where it was another's already.
     pub(super) async fn give_up(&self, held: &Held, delete: bool) -> Result<Option<Option<NodeId>>> {
         match self.hub.book.release(held, delete).await? {
-            ReleaseOutcome::Released(version) => {
+            RouteReleased::Released(version) => {
                 let free = Route { owner: None, version, state: RouteState::Free, ..route_of(held) };
                 self.hub.table.wrote(free, false);
                 Ok(None)
             }
-            ReleaseOutcome::Lost(owner) => Ok(Some(owner)),
+            RouteReleased::Lost(owner) => Ok(Some(owner)),
         }
     }
 }

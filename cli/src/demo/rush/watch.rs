@@ -114,7 +114,8 @@ pub(super) async fn sample(world: Arc<World>, store: Store, stop: CancellationTo
             let row = store.row(store.keys().node(id)).await;
             let published = row.ok().and_then(|row| row.number("players")).unwrap_or(0);
             let promised = u64::try_from(held.len()).unwrap_or(u64::MAX);
-            let used: BTreeSet<&String> = held.iter().chain(before.intersection(&after)).collect();
+            let there = before.intersection(&after).map(String::as_str);
+            let used: BTreeSet<&str> = held.iter().filter_map(|claim| claim.split(' ').next()).chain(there).collect();
             let used = u64::try_from(used.len()).unwrap_or(u64::MAX);
             samples.looks += 1;
             samples.full += u64::from(published.saturating_add(promised) >= door.places);
