@@ -1,5 +1,5 @@
 mod entry;
-mod look;
+mod read;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::store::{Conversation, Invocation, Store, Verifier, scripts};
 use super::switches::Switches;
 pub use entry::{CONFIG, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, drain_name, kill_name};
 use entry::{SOURCE, signed};
-use look::{Look, look};
+use read::{EntriesRead, read_entries};
 
 /// How much of the end of the `config` entry tells a beat whether it changed: the signature stands there, and the whole
 /// would make every beat as long as the config.
@@ -98,7 +98,7 @@ impl Control {
 
     async fn read(&self, store: &Store, verifier: &Verifier) -> Result<()> {
         // Boxed: readers of all kinds wait for this deep in their own calls.
-        let Look { entries, strangers } = Box::pin(look(store, || self.names())).await?;
+        let EntriesRead { entries, strangers } = Box::pin(read_entries(store, || self.names())).await?;
         self.strangers.store(strangers, Ordering::Release);
         let mut taken = 0;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);

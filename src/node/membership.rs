@@ -135,7 +135,7 @@ impl Membership {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     (self.replaces, self.unanswered) = (None, None);
                     self.lease.extend(epoch, sent);
-                    self.lease.tell(match own {
+                    self.lease.notify(match own {
                         Epoch::NONE => LeaseEvent::Joined { epoch },
                         own if own == epoch => LeaseEvent::Resumed { epoch },
                         old => LeaseEvent::Rejoined { old, new: epoch },
@@ -221,7 +221,8 @@ impl Membership {
                 "BEAT" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     self.lease.extend(epoch, sent);
-                    self.arrivals.named(arrived.len());
+                    // A beat that was sent before says no more than that it was.
+                    self.arrivals.named(arrived.len(), answer.number(2).ok());
                     metrics::counter!("maitred_beats_sent_total").increment(1);
                     return Ok(BeatOutcome::Acknowledged { control_changed: answer.text(1)? == "1" });
                 }
@@ -231,7 +232,7 @@ impl Membership {
                 }
                 "FENCED" => {
                     self.lease.end();
-                    self.lease.tell(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
+                    self.lease.notify(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
                     return Ok(BeatOutcome::Fenced);
                 }
                 "SKEW" => {

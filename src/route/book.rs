@@ -40,7 +40,7 @@ pub enum AcquireOutcome {
 
 /// How a release ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteReleased {
+pub enum RouteReleaseOutcome {
     /// Nobody owns the object; the version of the free record.
     Released(RouteVersion),
     /// It was not this node's any more; whose it is, `None` for nobody's.
@@ -211,14 +211,14 @@ impl RouteBook {
     }
 
     /// Gives the object up; with `delete` its bytes go as well. Runs `route/release`.
-    pub async fn release(&self, held: &Held, delete: bool) -> Result<RouteReleased> {
+    pub async fn release(&self, held: &Held, delete: bool) -> Result<RouteReleaseOutcome> {
         let mut version = self.next_version(held.version);
         let mut asked = self.conversation("releasing an object", "release");
         loop {
             let answer = asked.ask(|| self.release_call(held, version, delete)).await?;
             match answer.word() {
-                "RELEASED" => return Ok(RouteReleased::Released(version)),
-                "LOST" => return Ok(RouteReleased::Lost(NodeId::new(answer.text(0)?).ok())),
+                "RELEASED" => return Ok(RouteReleaseOutcome::Released(version)),
+                "LOST" => return Ok(RouteReleaseOutcome::Lost(NodeId::new(answer.text(0)?).ok())),
                 "VERSION" => version = RouteVersion(answer.number(0)?),
                 _ => return Err(answer.unexpected()),
             }

@@ -74,11 +74,17 @@ impl Book {
         Self { store, verifier, control, options, counting: None }
     }
 
-    /// Holds the place of a consumed token for `arrive_ms`, or until the heartbeat that names the arrival.
+    /// For a server that lines lead to, which promise a place for `arrive_ms`: issues only what they have left of its soft cap,
+    /// and holds the place of a consumed token for as long, or until the heartbeat that names the arrival.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals, arrive_ms: u64) -> Self {
         self.counting = Some((arrivals, arrive_ms));
         self
+    }
+
+    /// How long lines hold a place of the server; 0 where none leads there.
+    fn arrive_ms(&self) -> u64 {
+        self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms)
     }
 
     /// The times.
@@ -158,6 +164,7 @@ impl Book {
                 "ATTEMPT" => return Ok(IssueOutcome::Attempt),
                 "CANCELLED" => return Ok(IssueOutcome::Cancelled),
                 "LATE" => return Ok(IssueOutcome::Late),
+                "NO_PLACE" => return Ok(IssueOutcome::NoPlace),
                 "NEED" => self.needed(&answer, &order.player, &mut others)?,
                 _ => return Err(answer.unexpected()),
             }
@@ -172,6 +179,7 @@ impl Book {
             keys.due(&token.server),
             keys.due_servers(),
             keys.control(),
+            keys.held(&token.server),
         ];
         for other in others {
             key_list.extend([keys.node(other), keys.due(other)]);
@@ -184,7 +192,8 @@ impl Book {
             .arg(self.options.claim_reanimate_ms)
             .arg(self.options.audit_ms)
             .arg(keys.token_events())
-            .kills([self.control.kill_of_fleet(), self.control.kill_of(&token.server)]);
+            .kills([self.control.kill_of_fleet(), self.control.kill_of(&token.server)])
+            .arg(self.arrive_ms());
         others.iter().fold(call, Invocation::arg)
     }
 
@@ -262,7 +271,7 @@ impl Book {
                 .member(server)
                 .arg(op.as_str())
                 .arg(self.options.audit_ms)
-                .arg(self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms))
+                .arg(self.arrive_ms())
         };
         let answer = self.conversation_of(server, "consuming a token", "consume").ask(call).await?;
         Ok(match answer.word() {
