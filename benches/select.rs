@@ -7,7 +7,7 @@ use std::sync::Arc;
 use divan::{AllocProfiler, Bencher};
 use maitred::ids::{Epoch, Incarnation, NodeId, Region, Role};
 use maitred::node::{Liveness, Load, NodeRecord, NodeState, NodeView, Snapshot, Switches};
-use maitred::select::{Ask, Candidates, Order, Ranking, Rule, Scene, Setting, rank};
+use maitred::select::{Ask, Candidates, Order, RankContext, Ranking, Rule, Setting, rank};
 
 /// Counts what a choice allocates: the same for one backend as for thousands but for one list.
 #[global_allocator]
@@ -98,7 +98,7 @@ impl Fleet {
             locality: Some("eu"),
         };
         self.candidates.take_in(&self.snapshot, &self.switches, &setting, 1_000);
-        rank(&self.candidates, &Scene { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: 1_000 }, MOST)
+        rank(&self.candidates, &RankContext { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: 1_000 }, MOST)
     }
 }
 

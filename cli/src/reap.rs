@@ -9,7 +9,7 @@ use maitred::error::{Class, Error, Result, StoreRefusal};
 use maitred::ids::{LineName, NodeId, Role};
 use maitred::node::Lease;
 use maitred::node::roster::{self, FORGET_MS};
-use maitred::queue::{SweepReport, lines};
+use maitred::queue::{LineSweepReport, lines};
 use maitred::route::{self, RouteBook};
 use maitred::token::{Book, ReapOptions, ReapReport, reap_servers};
 
@@ -123,7 +123,7 @@ struct Report {
 struct Lines {
     lines: usize,
     #[serde(flatten)]
-    swept: SweepReport,
+    swept: LineSweepReport,
 }
 
 /// Names on an index and names that have keys: both are swept, so that neither can hide from the other.

@@ -11,7 +11,8 @@
 --      20 bytes of control kill:<id>, 21 bytes of control drain:<id>, 22 the last 64 bytes of control config (its
 --      signature stands there), 23 arrivals that ARGV 10 includes for the first time (0 to 256 entries of KEYS 5 as they
 --      stand there, a line feed between)
--- Answers BEAT <now> <0|1>          renewed; 1: the control entries are not the ones last seen
+-- Answers BEAT <now> <0|1> [held]   renewed; 1: the control entries are not the ones last seen; how many entries of KEYS 5
+--                                   are left
 --         GONE <now>                there is no row: join again
 --         FENCED <epoch> <addr>     another incarnation holds the id
 --         SKEW <now>                sent_at is off by more than 5 s
@@ -76,7 +77,17 @@ end
 if is_skewed(sent_at) then
   return { 'SKEW', now_text }
 end
-local holding = redis.call('ZCARD', held) > 0
+local holding, counted, left = redis.call('ZCARD', held) > 0, {}, 0
+if holding then
+  left = redis.call('ZCOUNT', held, '(' .. now_text, '+inf')
+  for _, claim in ipairs(arrivals) do
+    local goes_at = redis.call('ZSCORE', held, claim)
+    if goes_at then
+      counted[#counted + 1] = claim
+      left = left - ((whole(goes_at) or 0) > now and 1 or 0)
+    end
+  end
+end
 
 redis.call('ZADD', roster, now_text, id)
 redis.call('SADD', roles, role)
@@ -86,9 +97,9 @@ redis.call('HSET', row_key, 'seq', ARGV[5], 'sent_at', ARGV[6], 'beat_at', now_t
 redis.call('PEXPIRE', row_key, ARGV[16])
 if holding then
   redis.call('ZREMRANGEBYSCORE', held, '-inf', now_text)
-  for _, claim in ipairs(arrivals) do
+  for _, claim in ipairs(counted) do
     redis.call('ZREM', held, claim)
   end
 end
 redis.call('PUBLISH', ARGV[17], ARGV[18])
-return { 'BEAT', now_text, changed }
+return { 'BEAT', now_text, changed, string.format('%.0f', left) }

@@ -14,17 +14,20 @@
 --      12 control               hash, kill switch entries
 --      13 node:<other>          hash, of ARGV 16 (KEYS 9 where there is none)
 --      14 due:<other>           zset, of ARGV 16 (KEYS 10 where there is none)
+--      15 held:<server>         zset, places promised or taken whose players the caller's count does not include yet
 -- ARGV 1 line, 2 player, 3 holder (<proxy>:<epoch>), 4 ticket as read, 5 id, 6 server, 7 server_epoch, 8 request,
 --      9 attempt, 10 payload (JSON), 11 issued_at (store ms), 12 expires_at (store ms), 13 v, 14 sig, 15 forged (1: the
 --      ticket did not verify, evict it), 16 server of the player's live token as last seen (empty for none), 17 graceMs,
 --      18 claimReanimateMs, 19 auditMs, 20 line channel, 21 token channel, 22 bytes of control kill as last seen, 23 its
---      verdict, 24 bytes of control kill:<server>, 25 its verdict
+--      verdict, 24 bytes of control kill:<server>, 25 its verdict, 26 arriveMs of the lines that lead to the server (0: none
+--      does, and its places are not counted here)
 -- Answers DRAINED <expires_at>  the ticket is gone, the token is PENDING until then (store ms; also for a repeat, which
 --                          may offer another time)
 --         GONE             the ticket is not the one that was read, or does not wait
 --         AWAY             its holder is gone: the place is kept for graceMs
 --         EVICTED          it was forged
 --         TAKEN            the player has a live token: the ticket is gone, the caller keeps its place
+--         NO_PLACE         lines and tokens have promised all places of the server: the ticket stays
 --         CANCELLED        the request was cancelled: the ticket is gone, the caller keeps its place
 --         ENDED            this token was issued before and has ended
 --         KILLED <entry>   a kill switch is on
@@ -36,14 +39,14 @@
 -- Events  drained <line> <player> <id> <server>, left <line> <player>, ended <player> <id> <server> <end>
 -- Bound   one player.
 -- Repeat  the same id is answered DRAINED while its token is open.
--- Example EVALSHA <sha> 14 maitred:{eu}:lines maitred:{eu}:line:wait maitred:{eu}:tickets:wait maitred:{eu}:away:wait
+-- Example EVALSHA <sha> 15 maitred:{eu}:lines maitred:{eu}:line:wait maitred:{eu}:tickets:wait maitred:{eu}:away:wait
 --         maitred:{eu}:vias:wait maitred:{eu}:via:wait:p1:1796000000000 maitred:{eu}:node:p1 maitred:{eu}:token:alice
 --         maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due maitred:{eu}:control maitred:{eu}:node:b1
---         maitred:{eu}:due:b1 wait alice p1:1796000000000 "1796000000001 0 p1 1796000000000 s1 1796000000000 1 5ebd00f2.xxx r1"
+--         maitred:{eu}:due:b1 maitred:{eu}:held:b1 wait alice p1:1796000000000 "1796000000001 0 p1 1796000000000 s1 1796000000000 1 5ebd00f2.xxx r1"
 --         t1 b1 1796000000000 r1 1000 {} 1796000001000 1796000031000 1 5ebd00f2.xxx 0 "" 30000 5000 60000
---         maitred:{eu}:events:line maitred:{eu}:events:token "" off "" off
-if #KEYS ~= 14 or #ARGV ~= 25 then
-  return redis.error_reply('ARITY queue/drain takes 14 keys and 25 arguments')
+--         maitred:{eu}:events:line maitred:{eu}:events:token "" off "" off 0
+if #KEYS ~= 15 or #ARGV ~= 26 then
+  return redis.error_reply('ARITY queue/drain takes 15 keys and 26 arguments')
 end
 -- part digits
 -- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
@@ -53,11 +56,11 @@ end
 -- end part
 local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local holder_node, token, node, due, servers, control = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local other_node, other_due = KEYS[13], KEYS[14]
+local other_node, other_due, places_held = KEYS[13], KEYS[14], KEYS[15]
 local name, player, holder, id, server, server_epoch = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[7]
 local channel, request, attempt, issued_at, expires_at = ARGV[21], ARGV[8], whole(ARGV[9]), whole(ARGV[11]), whole(ARGV[12])
-local grace_ms, reanimate_ms, audit_ms = whole(ARGV[17]), whole(ARGV[18]), whole(ARGV[19])
-if not (attempt and issued_at and expires_at and grace_ms and reanimate_ms and audit_ms) then
+local grace_ms, reanimate_ms, audit_ms, arrive_ms = whole(ARGV[17]), whole(ARGV[18]), whole(ARGV[19]), whole(ARGV[26])
+if not (attempt and issued_at and expires_at and grace_ms and reanimate_ms and audit_ms and arrive_ms) then
   return redis.error_reply('ARGUMENT queue/drain: attempt, times and spans are whole numbers')
 end
 
@@ -154,6 +157,54 @@ local function unlist_empty(set_key, index_key, entry)
   if redis.call('EXISTS', set_key) == 0 then
     redis.call('SREM', index_key, entry)
   end
+end
+-- end part
+-- part places
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
+local function unclaimed(players, soft_cap, held_key, due_key)
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
+end
+-- end part
+-- part line_places
+-- Whether lines and tokens have left a place for one more token. Only where a line leads to the server (QUE-15): elsewhere its
+-- inventory alone decides. A token of the player that the new one replaces gives its place.
+local function has_line_place(node_key, held_key)
+  if arrive_ms == 0 then
+    return true
+  end
+  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
+  local places = unclaimed(row[1], row[2], held_key, due)
+  return places >= 1 or places == 0 and redis.call('ZSCORE', due, player)
 end
 -- end part
 -- part replace
@@ -270,6 +321,11 @@ if word == 'DRAINED' and open then
   end
 end
 
+if word == 'DRAINED' and not has_line_place(node, places_held) then
+  return { 'NO_PLACE' }
+end
+
+drop_stale_claims()
 redis.call('ZREM', line, player)
 redis.call('SREM', via, player)
 unlist_empty(via, vias, holder)

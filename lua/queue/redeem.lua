@@ -152,16 +152,21 @@ end
 if (standing[3] or '') ~= server or (standing[4] or '') ~= link or (redeemer ~= server and redeemer ~= link) then
   return { 'NOT_YOURS' }
 end
--- True where the player's place is held still, or another one is free.
+-- True where the player's place is held still, or another one is free; and the lease of the node.
 local function room(node_key, held_key, due_key)
   local goes_at = redis.call('ZSCORE', held_key, promise)
   local row = redis.call('HMGET', node_key, 'beat_at', 'lease_ms', 'players', 'soft_cap')
   local places = unclaimed(row[3], row[4], held_key, due_key)
   return goes_at and (whole(goes_at) or 0) > now and not is_stale(promise, goes_at)
-    or lease_left(row[1], row[2]) >= 0 and places >= 1
+    or lease_left(row[1], row[2]) >= 0 and places >= 1, whole(row[2])
 end
-local on_server = server == '' or room(server_node, server_held, server_due)
-local on_link = link == '' or room(link_node, link_held, link_due)
+local on_server, on_link, server_lease, link_lease = true, true, nil, nil
+if server ~= '' then
+  on_server, server_lease = room(server_node, server_held, server_due)
+end
+if link ~= '' then
+  on_link, link_lease = room(link_node, link_held, link_due)
+end
 if not (on_server and on_link) then
   redis.call('HSET', pass, 'void', '1')
   return { 'PLACE_GONE' }
@@ -171,17 +176,19 @@ local lasts, place_goes = string.format('%.0f', arrive_ms), string.format('%.0f'
 local claim = claim_of(player, promised_by, lasts)
 drop_stale_claims()
 redis.call('HSET', pass, 'redeemed_at', now_text, 'redeem_op', op, 'held', lasts)
--- From now on under its own name, also where it was promised without, or for another time.
-local function take(held_key)
+-- From now on under its own name, also where it was promised without, or for another time. Nobody tells the half that did not
+-- redeem that the player is there: within a lease its heartbeat counts who came, or it takes nobody.
+local function take(held_key, id, lease_ms)
   if promise ~= claim then
     redis.call('ZREM', held_key, promise)
   end
-  hold(held_key, claim, place_goes)
+  local counted = lease_ms and string.format('%.0f', now + math.min(arrive_ms, lease_ms + 1000))
+  hold(held_key, claim, id ~= redeemer and counted or place_goes)
 end
 if server ~= '' then
-  take(server_held)
+  take(server_held, server, server_lease)
 end
 if link ~= '' then
-  take(link_held)
+  take(link_held, link, link_lease)
 end
 return { 'REDEEMED', place_goes, claim }

@@ -5,17 +5,20 @@
 --      3 due:<server>    zset, player -> next time someone must look
 --      4 due             set, the servers that have a due: set
 --      5 control         hash, kill switch entries
---      then a pair for each server of ARGV 20..: node:<other>, due:<other>
+--      6 held:<server>   zset, places promised or taken whose players the issuer's count does not include yet
+--      then a pair for each server of ARGV 21..: node:<other>, due:<other>
 -- ARGV 1 id, 2 player, 3 server, 4 server_epoch, 5 request, 6 attempt, 7 payload (JSON), 8 issued_at (store ms),
 --      9 expires_at (store ms), 10 v, 11 sig, 12 deadline (store ms), 13 claimReanimateMs, 14 auditMs, 15 channel,
 --      16 bytes of control kill as last seen (empty for none), 17 its verdict (on or off),
---      18 bytes of control kill:<server>, 19 its verdict, 20.. other servers (0 to 16)
+--      18 bytes of control kill:<server>, 19 its verdict, 20 arriveMs of the lines that lead to the server (0: none does, and
+--      its places are not counted here), 21.. other servers (0 to 16)
 -- Answers ISSUED           the token is PENDING
 --         TAKEN            a live token of the player exists: read it
 --         ENDED <end>      this very token was issued before and has ended
 --         ATTEMPT          the request is at this attempt or beyond
 --         CANCELLED        the request was cancelled
 --         LATE             the attempt's deadline is over
+--         NO_PLACE         lines and tokens have promised all places of the server
 --         KILLED <entry>   a kill switch is on
 --         CONTROL          other control entries stand than those passed: read, verify, repeat
 --         NO_LEASE         the issuer's row is gone or too old
@@ -25,12 +28,12 @@
 -- Events  ended <player> <id> <server> <end> for a token that this one replaces
 -- Bound   one row.
 -- Repeat  the same id gives the same answer while its token is the row or among the last four ended.
--- Example EVALSHA <sha> 5 maitred:{eu}:token:alice maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due
---         maitred:{eu}:control t1 alice b1 1796000000000 r1 1 {} 1796000001000 1796000031000 1 5ebd00f2.xxx
---         1796000002500 5000 60000 maitred:{eu}:events:token "" off "" off
-local others = #ARGV - 19
-if others < 0 or others > 16 or #KEYS ~= 5 + 2 * others then
-  return redis.error_reply('ARITY token/issue takes 5 keys and 19 arguments, and two keys and a name for each other server')
+-- Example EVALSHA <sha> 6 maitred:{eu}:token:alice maitred:{eu}:node:b1 maitred:{eu}:due:b1 maitred:{eu}:due
+--         maitred:{eu}:control maitred:{eu}:held:b1 t1 alice b1 1796000000000 r1 1 {} 1796000001000 1796000031000 1 5ebd00f2.xxx
+--         1796000002500 5000 60000 maitred:{eu}:events:token "" off "" off 0
+local others = #ARGV - 20
+if others < 0 or others > 16 or #KEYS ~= 6 + 2 * others then
+  return redis.error_reply('ARITY token/issue takes 6 keys and 20 arguments, and two keys and a name for each other server')
 end
 -- part digits
 -- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
@@ -38,12 +41,12 @@ local function whole(text)
   return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
 end
 -- end part
-local token, node, due, servers, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local token, node, due, servers, control, places_held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, player, server, server_epoch, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local attempt, issued_at, expires_at, deadline =
   whole(ARGV[6]), whole(ARGV[8]), whole(ARGV[9]), whole(ARGV[12])
-local reanimate_ms, audit_ms, channel = whole(ARGV[13]), whole(ARGV[14]), ARGV[15]
-if not (attempt and issued_at and expires_at and deadline and reanimate_ms and audit_ms) then
+local reanimate_ms, audit_ms, channel, arrive_ms = whole(ARGV[13]), whole(ARGV[14]), ARGV[15], whole(ARGV[20])
+if not (attempt and issued_at and expires_at and deadline and reanimate_ms and audit_ms and arrive_ms) then
   return redis.error_reply('ARGUMENT token/issue: attempt, times and spans are whole numbers')
 end
 
@@ -130,6 +133,54 @@ local function unlist_empty(set_key, index_key, entry)
   if redis.call('EXISTS', set_key) == 0 then
     redis.call('SREM', index_key, entry)
   end
+end
+-- end part
+-- part places
+-- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+local stale_claims = {}
+local function is_stale(claim, goes_at)
+  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+end
+-- How many places are promised or taken without the node's own count.
+local function promised(held_key)
+  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+  for i = 1, #far, 2 do
+    if is_stale(far[i], far[i + 1]) then
+      claims = claims - 1
+      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+    end
+  end
+  return claims
+end
+-- To be called where the script writes.
+local function drop_stale_claims()
+  for _, stale in ipairs(stale_claims) do
+    redis.call('ZREM', stale.held, stale.claim)
+  end
+end
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+-- numbers has no places (R-35).
+local function unclaimed(players, soft_cap, held_key, due_key)
+  local there, cap = whole(players), whole(soft_cap)
+  local taken = promised(held_key) + redis.call('ZCARD', due_key)
+  if not (there and cap) then
+    return 0
+  end
+  return cap == 0 and 1000000 or cap - there - taken
+end
+-- end part
+-- part line_places
+-- Whether lines and tokens have left a place for one more token. Only where a line leads to the server (QUE-15): elsewhere its
+-- inventory alone decides. A token of the player that the new one replaces gives its place.
+local function has_line_place(node_key, held_key)
+  if arrive_ms == 0 then
+    return true
+  end
+  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
+  local places = unclaimed(row[1], row[2], held_key, due)
+  return places >= 1 or places == 0 and redis.call('ZSCORE', due, player)
 end
 -- end part
 -- part replace
@@ -230,15 +281,15 @@ if open then
   if row_server ~= server then
     local other
     for i = 1, others do
-      if ARGV[19 + i] == row_server then
+      if ARGV[20 + i] == row_server then
         other = i
       end
     end
     if not other then
       return { 'NEED', row_server or '' }
     end
-    old_due = KEYS[5 + 2 * other]
-    gone = not alive(KEYS[4 + 2 * other], row[4])
+    old_due = KEYS[6 + 2 * other]
+    gone = not alive(KEYS[5 + 2 * other], row[4])
   end
   if not live then
     ending = 'EXPIRED'
@@ -259,6 +310,11 @@ if attempt <= seen_attempt then
   return { 'ATTEMPT' }
 end
 
+if not has_line_place(node, places_held) then
+  return { 'NO_PLACE' }
+end
+
+drop_stale_claims()
 replace_token(row, ending, old_due, { attempt = ARGV[6], payload = ARGV[7], issued_at = ARGV[8], expires_at = expires_at,
   expires_text = ARGV[9], v = ARGV[10], sig = ARGV[11] })
 return { 'ISSUED' }

@@ -72,7 +72,7 @@ impl Tally {
         metrics::counter!("maitred_messages_dropped_total", "reason" => reason).increment(1);
     }
 
-    pub(super) fn look(&self) -> MessageCounts {
+    pub(super) fn read(&self) -> MessageCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         MessageCounts {
             sent: count(&self.sent),

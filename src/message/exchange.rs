@@ -124,7 +124,7 @@ impl Exchange {
         };
         let outcome = waiting.answer(alone).await?;
         if matches!(outcome, Err(Failure::OldEpoch))
-            && let Err(error) = self.directory.look_again(node).await
+            && let Err(error) = self.directory.read_again(node).await
         {
             tracing::debug!(%node, %error, "could not look at a node in a newer epoch");
         }

@@ -175,7 +175,7 @@ impl Inner {
         match exchange.directory.epoch_of(&message.from) {
             Some(known) if known == message.from_epoch => inner.dispatch(work),
             Some(known) if known > message.from_epoch => inner.refuse(AuditReason::OldEpoch, message.from.as_str()),
-            _ => Self::look_up(inner, work),
+            _ => Self::read_sender(inner, work),
         }
     }
 
@@ -195,7 +195,7 @@ impl Inner {
     }
 
     /// Reads the sender's row before anything else happens.
-    fn look_up(inner: &Arc<Self>, work: Work) {
+    fn read_sender(inner: &Arc<Self>, work: Work) {
         let Ok(place) = Arc::clone(&inner.lookups).try_acquire_owned() else {
             return inner.exchange.tally.dropped("lookups_full");
         };

@@ -50,4 +50,4 @@ pub use post::{CALL_MAX_MS, Post};
 pub use record::{MESSAGE_LIFE_MS, Message, Reply};
 pub use resolve::Target;
 pub use routed::RoutedCall;
-pub use services::{Registration, SERVICE_MAX_BYTES, Services};
+pub use services::{SERVICE_MAX_BYTES, ServiceRegistration, Services};

@@ -61,7 +61,7 @@ impl Post {
 
     /// What became of this process's messages so far.
     pub fn counts(&self) -> MessageCounts {
-        self.exchange.tally.look()
+        self.exchange.tally.read()
     }
 
     /// Calls that wait for an answer of another node now.

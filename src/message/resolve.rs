@@ -98,7 +98,7 @@ impl Exchange {
         let mut present = self.directory.resolve(&node).await?.epoch;
         if present < epoch {
             // The reference is newer than the view.
-            self.directory.look_again(&node).await?;
+            self.directory.read_again(&node).await?;
             present = self.directory.resolve(&node).await?.epoch;
         }
         if present != epoch {
@@ -121,7 +121,7 @@ impl Exchange {
     async fn offering(&self, node: &NodeId, service: &ServiceName) -> Result<Epoch> {
         let mut record = self.directory.resolve(node).await?;
         if !record.offers(service.as_str()) {
-            self.directory.look_again(node).await?;
+            self.directory.read_again(node).await?;
             record = self.directory.resolve(node).await?;
         }
         if !record.offers(service.as_str()) {

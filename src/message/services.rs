@@ -57,16 +57,16 @@ impl Services {
     /// process only: it is not published, and no other node can call it.
     ///
     /// Errors with [`Error::OutOfBounds`].
-    pub fn register(&self, name: impl Into<String>, handler: impl Handler) -> Result<Registration> {
+    pub fn register(&self, name: impl Into<String>, handler: impl Handler) -> Result<ServiceRegistration> {
         self.enter(name.into(), Arc::new(handler))
     }
 
     /// [`register`](Self::register) for messages that go by a route.
-    pub fn register_routed(&self, name: impl Into<String>, handler: impl RoutedHandler) -> Result<Registration> {
+    pub fn register_routed(&self, name: impl Into<String>, handler: impl RoutedHandler) -> Result<ServiceRegistration> {
         self.enter(name.into(), Arc::new(Routed(handler)))
     }
 
-    fn enter(&self, name: String, handler: Arc<dyn DynHandler>) -> Result<Registration> {
+    fn enter(&self, name: String, handler: Arc<dyn DynHandler>) -> Result<ServiceRegistration> {
         if !is_service_text(&name) {
             return Err(Error::OutOfBounds {
                 what: "service",
@@ -75,7 +75,7 @@ impl Services {
         }
         let registration = self.inner.registrations.fetch_add(1, Ordering::Relaxed);
         self.write().insert(name.clone(), Entry { registration, handler, withdrawn: false });
-        Ok(Registration { services: self.clone(), name, registration })
+        Ok(ServiceRegistration { services: self.clone(), name, registration })
     }
 
     /// The names that heartbeats publish, sorted.
@@ -114,13 +114,13 @@ impl Services {
 /// go on.
 #[derive(Debug)]
 #[must_use = "the service is gone when its registration is dropped"]
-pub struct Registration {
+pub struct ServiceRegistration {
     services: Services,
     name: String,
     registration: u64,
 }
 
-impl Registration {
+impl ServiceRegistration {
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
@@ -130,7 +130,7 @@ impl Registration {
     pub fn unregister(self) {}
 }
 
-impl Drop for Registration {
+impl Drop for ServiceRegistration {
     fn drop(&mut self) {
         let mut by_name = self.services.write();
         if by_name.get(&self.name).is_some_and(|entry| entry.registration == self.registration) {

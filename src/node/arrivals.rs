@@ -25,6 +25,7 @@ struct State {
     ripe: VecDeque<String>,
     /// When those of the last second came, oldest first.
     recent: VecDeque<u64>,
+    held: u64,
 }
 
 impl Arrivals {
@@ -56,9 +57,15 @@ impl Arrivals {
         named
     }
 
-    /// That heartbeat was acknowledged.
-    pub(super) fn named(&self, count: usize) {
+    /// Places of this node that are promised or taken and that its own count did not include at the last heartbeat.
+    pub fn held(&self) -> u64 {
+        self.state().held
+    }
+
+    /// That heartbeat was acknowledged, and left so many held.
+    pub(super) fn named(&self, count: usize, held: Option<u64>) {
         let mut state = self.state();
+        state.held = held.unwrap_or(state.held);
         let count = count.min(state.ripe.len());
         state.ripe.drain(..count);
     }
@@ -88,14 +95,15 @@ mod tests {
         assert!(arrivals.take().is_empty());
         assert_eq!(arrivals.take(), ["alice t1 60000"]);
         assert_eq!(arrivals.take(), ["alice t1 60000"], "the beat was lost");
-        arrivals.named(1);
+        arrivals.named(1, Some(4));
+        assert_eq!(arrivals.held(), 4);
         assert!(arrivals.take().is_empty());
         for n in 0..300 {
             arrivals.note(&format!("p{n} t{n} 60000"));
         }
         arrivals.take();
         assert_eq!(arrivals.take().len(), ARRIVALS_MAX);
-        arrivals.named(ARRIVALS_MAX);
+        arrivals.named(ARRIVALS_MAX, None);
         assert_eq!(arrivals.take().len(), 300 - ARRIVALS_MAX);
     }
 

@@ -1,5 +1,5 @@
 mod entry;
-mod look;
+mod read;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +11,18 @@ use tokio::sync::{Mutex, watch};
 use crate::envelope::AuditReason;
 use crate::error::{Error, Result};
 use crate::ids::NodeId;
-use crate::store::{Invocation, Store, Verifier, scripts};
+use crate::store::{Conversation, Invocation, Store, Verifier, scripts};
 
 use super::switches::Switches;
 pub use entry::{CONFIG, ControlEntry, DRAIN_PREFIX, DRAINING_LABEL, KILL, drain_name, kill_name};
 use entry::{SOURCE, signed};
-use look::{Look, look};
+use read::{EntriesRead, read_entries};
 
 /// How much of the end of the `config` entry tells a beat whether it changed: the signature stands there, and the whole
 /// would make every beat as long as the config.
 const CONFIG_TAIL_BYTES: usize = 64;
 /// What an error shows of a value.
 const SHOWN_CHARS: usize = 64;
-/// Tries of a control write against other writers and the clock.
-const PUT_TRIES: usize = 8;
 
 /// An entry that was looked at: its exact bytes, and the last one that verified.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +98,7 @@ impl Control {
 
     async fn read(&self, store: &Store, verifier: &Verifier) -> Result<()> {
         // Boxed: readers of all kinds wait for this deep in their own calls.
-        let Look { entries, strangers } = Box::pin(look(store, || self.names())).await?;
+        let EntriesRead { entries, strangers } = Box::pin(read_entries(store, || self.names())).await?;
         self.strangers.store(strangers, Ordering::Release);
         let mut taken = 0;
         let mut seen = self.seen.write().unwrap_or_else(PoisonError::into_inner);
@@ -256,19 +254,21 @@ impl Control {
         by: &str,
     ) -> Result<ControlEntry> {
         let mut version = store.clock().past_ms().max(last.saturating_add(1));
-        for _ in 0..PUT_TRIES {
+        let (keys, mut asked) = (store.keys(), Conversation::new(store, "writing control", |_| ()));
+        loop {
             let entry = signed(verifier, name, value, version, by, store.clock().now_ms());
             let text = serde_json::to_string(&entry)
                 .map_err(|error| Error::Protocol { during: "writing control", detail: error.to_string() })?;
-            let keys = store.keys();
-            let call = Invocation::new(&scripts::CONTROL_PUT, &[keys.control()])
-                .arg(name)
-                .arg(&text)
-                .arg(version)
-                .arg(last)
-                .arg(&self.kill_arg(name).bytes)
-                .arg(keys.control_events());
-            let answer = store.run(&call).await?;
+            let call = || {
+                Invocation::new(&scripts::CONTROL_PUT, &[keys.control()])
+                    .arg(name)
+                    .arg(&text)
+                    .arg(version)
+                    .arg(last)
+                    .arg(&self.kill_arg(name).bytes)
+                    .arg(keys.control_events())
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "PUT" => {
                     self.refresh(store, verifier).await?;
@@ -283,7 +283,6 @@ impl Control {
                 return Err(Error::Overtaken { name: name.to_owned(), value, by: standing.by });
             }
         }
-        Err(Error::Unreachable { during: "writing control", reason: "the entry changed at every try".to_owned() })
     }
 
     /// The entries in force that were signed with another secret than the present one: what has to be signed again before

@@ -115,7 +115,7 @@ impl Directory {
         self.inner.contact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, events: impl IntoIterator<Item = DirectoryEvent>) {
+    fn notify(&self, events: impl IntoIterator<Item = DirectoryEvent>) {
         for event in events {
             if !matches!(event, DirectoryEvent::Updated { .. }) {
                 tracing::info!(?event, "directory");
@@ -164,7 +164,7 @@ impl Directory {
     ///
     /// Errors where that read fails or the row does not verify; forged heartbeats are dropped and audited. Not for gaps:
     /// [`refresh`](Self::refresh) after each [`FeedItem::Gap`](crate::store::FeedItem::Gap).
-    pub async fn hear(&self, bytes: &[u8]) -> Result<()> {
+    pub async fn on_event(&self, bytes: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(bytes).unwrap_or("");
         let named = text.strip_prefix("left ").or_else(|| text.strip_prefix("removed "));
         if let Some(named) = named {
@@ -190,11 +190,11 @@ impl Directory {
         let now = self.inner.store.clock().now_ms();
         let event = self.view().apply(record, now);
         self.changed();
-        self.tell(event);
+        self.notify(event);
     }
 
     /// Reads one node's row into the view, whatever the view has.
-    pub(crate) async fn look_again(&self, id: &NodeId) -> Result<()> {
+    pub(crate) async fn read_again(&self, id: &NodeId) -> Result<()> {
         self.read_one(id).await.map(|_| ())
     }
 
@@ -208,7 +208,7 @@ impl Directory {
             if let Some(known) = known {
                 let event = self.view().leave(&known);
                 self.changed();
-                self.tell(event);
+                self.notify(event);
             }
             return Ok(None);
         }
@@ -308,7 +308,7 @@ impl Directory {
         drop(contact);
         let events = self.view().age(now);
         self.changed();
-        self.tell(events);
+        self.notify(events);
         self.measure(now);
     }
 
@@ -345,9 +345,9 @@ impl Directory {
     }
 
     /// One node as the view has it, judged as of the last contact.
-    pub fn look(&self, id: &NodeId) -> Option<NodeView> {
+    pub fn view_of(&self, id: &NodeId) -> Option<NodeView> {
         let (now, _) = self.as_of();
-        self.view().look(id, now)
+        self.view().view_of(id, now)
     }
 }
 

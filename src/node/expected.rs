@@ -70,7 +70,7 @@ impl Expected {
     }
 
     /// One of them, without a row of it.
-    pub(super) fn look(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
+    pub(super) fn view_of(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
         self.peers.get(id).map(|peer| view(peer, now_ms))
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn liveness(expected: &Expected, text: &str) -> Liveness {
-        expected.look(&id(text), 0).expect("expected").liveness
+        expected.view_of(&id(text), 0).expect("expected").liveness
     }
 
     // NOD-12: an operator waits for a node that will never come, or is told at every look that it did not.

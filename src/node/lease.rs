@@ -68,7 +68,7 @@ struct Inner {
     length_ms: u64,
     epoch: AtomicU64,
     valid_until_boot_ms: AtomicU64,
-    gaps: AtomicU64,
+    generation: AtomicU64,
     /// When it was got again after a time without one; 0 where it never was.
     back_boot_ms: AtomicU64,
     events: broadcast::Sender<LeaseEvent>,
@@ -83,7 +83,7 @@ impl Lease {
             length_ms,
             epoch: AtomicU64::new(0),
             valid_until_boot_ms: AtomicU64::new(0),
-            gaps: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             back_boot_ms: AtomicU64::new(0),
             events,
         };
@@ -122,8 +122,8 @@ impl Lease {
 
     /// How often the lease was got again after a time without one. While the number stays the same nobody else can have
     /// been let in: what was this node's at the beginning is this node's still.
-    pub fn gaps(&self) -> u64 {
-        self.inner.gaps.load(Ordering::Acquire)
+    pub fn generation(&self) -> u64 {
+        self.inner.generation.load(Ordering::Acquire)
     }
 
     /// True where this process may say that another one is dead. Whoever was away itself, or hears the store over a new
@@ -142,7 +142,7 @@ impl Lease {
     /// A beat or join that was sent at `sent_boot_ms` was acknowledged.
     pub(crate) fn extend(&self, epoch: Epoch, sent_boot_ms: u64) {
         if !self.is_valid() || self.epoch() != epoch {
-            self.inner.gaps.fetch_add(1, Ordering::AcqRel);
+            self.inner.generation.fetch_add(1, Ordering::AcqRel);
             if self.epoch() != Epoch::NONE {
                 self.inner.back_boot_ms.store(boot_ms(), Ordering::Release);
             }
@@ -157,7 +157,7 @@ impl Lease {
         self.inner.valid_until_boot_ms.store(0, Ordering::Release);
     }
 
-    pub(crate) fn tell(&self, event: LeaseEvent) {
+    pub(crate) fn notify(&self, event: LeaseEvent) {
         match &event {
             LeaseEvent::Joined { .. } | LeaseEvent::Resumed { .. } | LeaseEvent::Rejoined { .. } => {
                 tracing::info!(node = %self.inner.id, ?event, "lease");

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Epoch, Incarnation, Role};
 use crate::store::{Answer, Invocation, Store, Verifier, boot_ms, scripts};
 
-use super::control::{KILL, drain_name, kill_name};
+use super::control::drain_name;
 use super::record::{Identity, NodeRecord, NodeTexts};
 use super::{Arrivals, Control, Lease, LeaseEvent};
 
@@ -135,7 +135,7 @@ impl Membership {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     (self.replaces, self.unanswered) = (None, None);
                     self.lease.extend(epoch, sent);
-                    self.lease.tell(match own {
+                    self.lease.notify(match own {
                         Epoch::NONE => LeaseEvent::Joined { epoch },
                         own if own == epoch => LeaseEvent::Resumed { epoch },
                         old => LeaseEvent::Rejoined { old, new: epoch },
@@ -168,7 +168,7 @@ impl Membership {
                 _ => return Err(answer.unexpected()),
             }
         }
-        Err(Error::Unreachable { during: "joining", reason: "the store asked for too many changes".to_owned() })
+        Err(Error::Contended { during: "joining" })
     }
 
     fn needed_role(&self, answer: &Answer) -> Result<Role> {
@@ -221,7 +221,8 @@ impl Membership {
                 "BEAT" => {
                     self.store.clock().observe(answer.number(0)?, sent, boot_ms());
                     self.lease.extend(epoch, sent);
-                    self.arrivals.named(arrived.len());
+                    // A beat that was sent before says no more than that it was.
+                    self.arrivals.named(arrived.len(), answer.number(2).ok());
                     metrics::counter!("maitred_beats_sent_total").increment(1);
                     return Ok(BeatOutcome::Acknowledged { control_changed: answer.text(1)? == "1" });
                 }
@@ -231,7 +232,7 @@ impl Membership {
                 }
                 "FENCED" => {
                     self.lease.end();
-                    self.lease.tell(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
+                    self.lease.notify(LeaseEvent::Fenced { epoch, by: answer.text(1)?.to_owned() });
                     return Ok(BeatOutcome::Fenced);
                 }
                 "SKEW" => {
@@ -272,8 +273,8 @@ impl Membership {
             .arg(self.lease.length_ms())
             .arg(keys.node_events())
             .arg(texts.wire.as_slice())
-            .arg(&control.kill_arg(KILL).bytes)
-            .arg(&control.kill_arg(&kill_name(id)).bytes)
+            .arg(&control.kill_of_fleet().bytes)
+            .arg(&control.kill_of(id).bytes)
             .arg(&control.kill_arg(&drain_name(id)).bytes)
             .arg(control.config_tail().as_slice())
             .arg(&arrived.join("\n"))
@@ -315,10 +316,9 @@ impl Membership {
 
 /// The arguments that join and beat share, from `state` to `labels`.
 fn changing(call: Invocation, record: &NodeRecord, texts: &NodeTexts) -> Invocation {
-    let flag = |value: bool| if value { "1" } else { "0" };
     call.arg(record.state.as_str())
-        .arg(flag(record.accepting))
-        .arg(flag(record.kill))
+        .arg(record.accepting)
+        .arg(record.kill)
         .arg(&texts.players)
         .arg(&texts.soft_cap)
         .arg(&texts.load)

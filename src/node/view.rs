@@ -246,8 +246,8 @@ impl View {
     }
 
     /// One node, judged as of `now_ms`; `Removed` for an id that was removed not long ago.
-    pub(super) fn look(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
-        let Some(entry) = self.entries.get(id) else { return self.expected.look(id, now_ms) };
+    pub(super) fn view_of(&self, id: &NodeId, now_ms: u64) -> Option<NodeView> {
+        let Some(entry) = self.entries.get(id) else { return self.expected.view_of(id, now_ms) };
         Some(self.judged(entry, now_ms))
     }
 

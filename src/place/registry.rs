@@ -186,13 +186,13 @@ impl Registry {
     /// The registration that `name` has now, or why it is not tried.
     pub fn resolve(&self, name: &BackendName) -> Result<RegisteredBackend, Absence> {
         let id = NodeId::new(name.as_str()).ok();
-        self.willing(name, id.as_ref(), self.look(id.as_ref()).as_ref())
+        self.willing(name, id.as_ref(), self.view_of(id.as_ref()).as_ref())
     }
 
     /// The registration that `name` has now, drained or not: for a player whose place there is promised already.
     pub fn registration(&self, name: &BackendName) -> Option<RegisteredBackend> {
         let id = NodeId::new(name.as_str()).ok();
-        self.holder(name, self.look(id.as_ref()).as_ref())
+        self.holder(name, self.view_of(id.as_ref()).as_ref())
     }
 
     /// Waits until `name` can be tried. For handlers that have an instance started. Cancel safe; waits without a bound,
@@ -250,9 +250,9 @@ impl Registry {
     }
 
     /// The node of this id, while it holds its name.
-    fn look(&self, id: Option<&NodeId>) -> Option<NodeView> {
+    fn view_of(&self, id: Option<&NodeId>) -> Option<NodeView> {
         let (directory, _) = self.inner.discovery.as_ref()?;
-        directory.look(id?).filter(is_held)
+        directory.view_of(id?).filter(is_held)
     }
 
     /// Whose the name is.

@@ -35,7 +35,7 @@ impl Choice {
 
 /// A node that players may be sent to, as one's own view has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdmissionTarget {
+pub struct TargetNode {
     /// Its id.
     pub id: NodeId,
     /// Its epoch.
@@ -54,20 +54,11 @@ pub struct AdmissionTarget {
 
 /// Where an admission goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AdmissionPick {
+pub struct Destination {
     /// The backend.
-    pub server: Option<AdmissionTarget>,
+    pub server: Option<TargetNode>,
     /// The link.
-    pub link: Option<AdmissionTarget>,
-}
-
-/// What keeps players from a node besides its load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Barred {
-    /// A kill switch stops it.
-    pub killed: bool,
-    /// An operator drains it.
-    pub draining: bool,
+    pub link: Option<TargetNode>,
 }
 
 /// The nodes of `role` that take new players: not suspect or stale, ready, accepting, not killed, draining, overloaded or
@@ -78,23 +69,22 @@ pub fn targets(
     role: &Role,
     stale_after_ms: u64,
     new_players_max: Option<u32>,
-    barred: impl Fn(&NodeRecord) -> Barred,
-) -> Vec<AdmissionTarget> {
+    is_stopped: impl Fn(&NodeRecord) -> bool,
+) -> Vec<TargetNode> {
     let takes = |view: &&NodeView| {
-        let (record, barred) = (&view.record, barred(&view.record));
+        let record = &view.record;
         let too_fast = new_players_max.zip(record.load.new_players_per_second);
         record.role == *role
             && view.liveness == Liveness::Online
             && view.age_ms < stale_after_ms
             && matches!(record.state, NodeState::Ready | NodeState::Degraded)
             && record.accepting
-            && !barred.killed
-            && !barred.draining
+            && !is_stopped(record)
             && record.load.overloaded != Some(true)
             && too_fast.is_none_or(|(limit, reported)| !is_too_fast(reported, limit))
             && (record.soft_cap == 0 || record.players < record.soft_cap)
     };
-    let target = |view: &NodeView| AdmissionTarget {
+    let target = |view: &NodeView| TargetNode {
         id: view.record.id.clone(),
         epoch: view.record.epoch,
         addr: view.record.addr.clone(),
@@ -123,7 +113,7 @@ struct Known {
 
 impl Places {
     /// What a script counted.
-    pub fn counted(&mut self, target: &AdmissionTarget, free: i64) {
+    pub fn counted(&mut self, target: &TargetNode, free: i64) {
         let free = u64::try_from(free).unwrap_or(0);
         let promised = target.soft_cap.saturating_sub(target.players).saturating_sub(free);
         let known = Known { epoch: target.epoch, seq: target.seq, free, promised };
@@ -131,7 +121,7 @@ impl Places {
     }
 
     /// Forgets nodes that are not among `targets`.
-    pub fn retain(&mut self, targets: &[AdmissionTarget]) {
+    pub fn retain(&mut self, targets: &[TargetNode]) {
         if self.known.len() > targets.len().saturating_mul(2) {
             self.known.retain(|id, _| targets.iter().any(|target| target.id == *id));
         }
@@ -139,7 +129,7 @@ impl Places {
 
     /// The free places to weigh `target` with, 0 where none is expected: it is only counted again. A node without a soft
     /// cap weighs as much as one with a single free place.
-    pub fn weight(&self, target: &AdmissionTarget) -> u64 {
+    pub fn weight(&self, target: &TargetNode) -> u64 {
         let room = target.soft_cap.saturating_sub(target.players);
         match self.known.get(&target.id) {
             Some(known) if (known.epoch, known.seq) == (target.epoch, target.seq) => {
@@ -158,9 +148,9 @@ impl Places {
 
 /// A source of numbers that look random and follow from the seed.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     /// From this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -192,19 +182,14 @@ impl Dice {
 /// At most `most` of the targets, without repetition, each the likelier the more places it has free, and those places.
 /// What room is left on the list goes to some that are expected to be full: nobody is sent there, but their places are
 /// counted again.
-pub fn shortlist(
-    targets: &[AdmissionTarget],
-    places: &Places,
-    most: usize,
-    dice: &mut Dice,
-) -> Vec<(AdmissionTarget, u64)> {
+pub fn shortlist(targets: &[TargetNode], places: &Places, most: usize, rng: &mut SeededRng) -> Vec<(TargetNode, u64)> {
     let mut weights: Vec<u64> = targets.iter().map(|target| places.weight(target)).collect();
     let mut full: Vec<u64> = weights.iter().map(|weight| u64::from(*weight == 0)).collect();
     let mut list = Vec::new();
     while list.len() < most {
-        let (at, left) = match dice.weighted(&weights) {
+        let (at, left) = match rng.weighted(&weights) {
             Some(at) => (at, &mut weights),
-            None => match dice.weighted(&full) {
+            None => match rng.weighted(&full) {
                 Some(at) => (at, &mut full),
                 None => break,
             },
@@ -218,7 +203,7 @@ pub fn shortlist(
 
 /// One pick for each of `count` players, each the likelier the more places are free then; fewer where the places run out, or
 /// where no server may be sent more.
-pub fn assign(count: usize, list: &[(AdmissionTarget, u64)], dice: &mut Dice) -> Vec<usize> {
+pub fn assign(count: usize, list: &[(TargetNode, u64)], rng: &mut SeededRng) -> Vec<usize> {
     let mut free: Vec<u64> = list.iter().map(|(_, free)| *free).collect();
     let mut new_left: Vec<u64> = list.iter().map(|(target, _)| target.new_left.unwrap_or(u64::MAX)).collect();
     for (free, new_left) in free.iter_mut().zip(&new_left) {
@@ -229,7 +214,7 @@ pub fn assign(count: usize, list: &[(AdmissionTarget, u64)], dice: &mut Dice) ->
     let unlimited: Vec<bool> = list.iter().map(|(target, _)| target.soft_cap == 0).collect();
     let mut picks = Vec::new();
     while picks.len() < count {
-        let Some(at) = dice.weighted(&free) else { break };
+        let Some(at) = rng.weighted(&free) else { break };
         if let (Some(free), Some(new_left)) = (free.get_mut(at), new_left.get_mut(at)) {
             *new_left -= 1;
             if unlimited.get(at) == Some(&false) {
@@ -248,40 +233,40 @@ pub fn assign(count: usize, list: &[(AdmissionTarget, u64)], dice: &mut Dice) ->
 mod tests {
     use super::*;
 
-    fn target(name: &str, players: u64, soft_cap: u64) -> AdmissionTarget {
+    fn target(name: &str, players: u64, soft_cap: u64) -> TargetNode {
         let id = NodeId::new(name).expect("valid");
-        AdmissionTarget { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap, new_left: None }
+        TargetNode { id, epoch: Epoch(1), addr: String::new(), seq: 1, players, soft_cap, new_left: None }
     }
 
     // QUE-5: without the weights a nearly full backend gets as many as an empty one, and people wait for nothing.
     #[test]
     fn que_5_picks_follow_the_free_places_and_never_exceed_them() {
         let targets = [target("b1", 100, 400), target("b2", 300, 400), target("b3", 400, 400)];
-        let list: Vec<(AdmissionTarget, u64)> = targets.iter().map(|t| (t.clone(), t.soft_cap - t.players)).collect();
+        let list: Vec<(TargetNode, u64)> = targets.iter().map(|t| (t.clone(), t.soft_cap - t.players)).collect();
         let mut counts = [0_u32; 3];
         for seed in 0..2_000 {
-            for at in assign(1, &list, &mut Dice::new(seed)) {
+            for at in assign(1, &list, &mut SeededRng::new(seed)) {
                 counts[at] += 1;
             }
         }
         assert_eq!(counts[2], 0, "it is full");
         assert!((1_400..=1_600).contains(&counts[0]), "three of four places are on b1: {counts:?}");
 
-        let all = assign(1_000, &list, &mut Dice::new(7));
+        let all = assign(1_000, &list, &mut SeededRng::new(7));
         assert_eq!(all.len(), 400, "as many as there are places");
         assert_eq!(all.iter().filter(|at| **at == 0).count(), 300);
-        assert_eq!(assign(1_000, &list, &mut Dice::new(7)), all, "the seed decides");
-        assert!(assign(3, &[], &mut Dice::new(1)).is_empty());
+        assert_eq!(assign(1_000, &list, &mut SeededRng::new(7)), all, "the seed decides");
+        assert!(assign(3, &[], &mut SeededRng::new(1)).is_empty());
     }
 
     #[test]
     fn que_5_the_shortlist_has_each_once_and_none_that_is_full() {
-        let targets: Vec<AdmissionTarget> = (0..100).map(|n| target(&format!("b{n}"), n % 2 * 10, 10)).collect();
+        let targets: Vec<TargetNode> = (0..100).map(|n| target(&format!("b{n}"), n % 2 * 10, 10)).collect();
         let mut places = Places::default();
         targets.iter().filter(|target| target.players == 10).for_each(|full| places.counted(full, 0));
-        let list = shortlist(&targets, &places, 8, &mut Dice::new(3));
+        let list = shortlist(&targets, &places, 8, &mut SeededRng::new(3));
         assert_eq!(
-            shortlist(&targets, &places, 60, &mut Dice::new(3)).iter().filter(|(_, free)| *free > 0).count(),
+            shortlist(&targets, &places, 60, &mut SeededRng::new(3)).iter().filter(|(_, free)| *free > 0).count(),
             50
         );
         let ids: std::collections::BTreeSet<_> = list.iter().map(|(target, _)| target.id.clone()).collect();
@@ -296,9 +281,8 @@ mod tests {
         for (target, new_left) in targets.iter_mut().zip([5, 2, 9]) {
             target.new_left = Some(new_left);
         }
-        let list: Vec<(AdmissionTarget, u64)> =
-            targets.iter().zip([400, 1, 3]).map(|(t, free)| (t.clone(), free)).collect();
-        let picks = assign(100, &list, &mut Dice::new(1));
+        let list: Vec<(TargetNode, u64)> = targets.iter().zip([400, 1, 3]).map(|(t, free)| (t.clone(), free)).collect();
+        let picks = assign(100, &list, &mut SeededRng::new(1));
         let of = |at: usize| picks.iter().filter(|pick| **pick == at).count();
         assert_eq!([of(0), of(1), of(2)], [5, 2, 3]);
     }
@@ -312,11 +296,11 @@ mod tests {
         assert_eq!(places.weight(&b1), 2, "13 are promised");
         (b1.seq, b1.players) = (2, 10);
         assert_eq!(places.weight(&b1), 0, "as many promised as before, as far as is known");
-        let list = shortlist(std::slice::from_ref(&b1), &places, 8, &mut Dice::new(1));
+        let list = shortlist(std::slice::from_ref(&b1), &places, 8, &mut SeededRng::new(1));
         assert_eq!(list, [(b1.clone(), 0)], "it is counted again");
-        assert!(assign(1, &list, &mut Dice::new(1)).is_empty());
+        assert!(assign(1, &list, &mut SeededRng::new(1)).is_empty());
         assert_eq!(
-            places.weight(&AdmissionTarget { epoch: Epoch(2), ..b1 }),
+            places.weight(&TargetNode { epoch: Epoch(2), ..b1 }),
             10,
             "another incarnation has promised nothing"
         );

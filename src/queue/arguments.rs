@@ -4,7 +4,7 @@ use crate::envelope::SCHEMA_VERSION_TEXT;
 use crate::ids::NodeId;
 use crate::store::Invocation;
 
-use super::admission::AdmissionTarget;
+use super::admission::TargetNode;
 use super::options::GateOptions;
 use super::ticket::Ticket;
 
@@ -26,7 +26,7 @@ impl Invocation {
     }
 
     /// Adds where a player is to go: id and epoch, empty and 0 for nowhere.
-    pub(super) fn target(self, target: Option<&AdmissionTarget>) -> Self {
+    pub(super) fn target(self, target: Option<&TargetNode>) -> Self {
         self.arg(target.map(|target| &target.id)).arg(target.map_or(0, |target| target.epoch.0))
     }
 

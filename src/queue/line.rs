@@ -8,7 +8,7 @@ use crate::ids::{LineName, NodeEpoch, NodeId, OperationId, Player, SessionId};
 use crate::node::{Arrivals, Control, MemberConversation};
 use crate::store::{Answer, Conversation, Invocation, Key, Row, Store, Verifier, boot_ms, scripts};
 
-use super::admission::{AdmissionPick, AdmissionTarget};
+use super::admission::{Destination, TargetNode};
 use super::estimate::LineState;
 use super::new_players::NewPlayers;
 use super::options::LineOptions;
@@ -42,7 +42,8 @@ impl Line {
         })
     }
 
-    /// Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this node counts the player.
+    /// For a node that lines lead to. Tells `arrivals` of every pass that is redeemed here, so that a later heartbeat of this
+    /// node counts the player; [`drain`](Self::drain) gives only what lines have left of the node's soft cap.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = Some(arrivals);
@@ -149,7 +150,7 @@ impl Line {
         lane: u16,
         session: &SessionId,
         attributes: &Attributes,
-        offer: Option<&AdmissionPick>,
+        offer: Option<&Destination>,
     ) -> Result<Entered> {
         self.enter_at(holder, player, lane, session, attributes, offer, 0).await
     }
@@ -175,7 +176,7 @@ impl Line {
         lane: u16,
         session: &SessionId,
         attributes: &Attributes,
-        offer: Option<&AdmissionPick>,
+        offer: Option<&Destination>,
         kept: u64,
     ) -> Result<Entered> {
         if usize::from(lane) >= self.options.lanes.len() {
@@ -217,8 +218,8 @@ impl Line {
     }
 
     /// The pass of an admission to where `offer` leads, of an operation of its own. When it ends is said with each call.
-    fn draft_pass(&self, player: &Player, offer: Option<&AdmissionPick>) -> LoginPass {
-        let id = |target: Option<&AdmissionTarget>| target.map(|target| target.id.clone());
+    fn draft_pass(&self, player: &Player, offer: Option<&Destination>) -> LoginPass {
+        let id = |target: Option<&TargetNode>| target.map(|target| target.id.clone());
         LoginPass {
             line: self.options.name.clone(),
             player: player.clone(),
@@ -248,7 +249,7 @@ impl Line {
         &self,
         ticket: &Ticket,
         other: Option<&NodeEpoch>,
-        offer: Option<&AdmissionPick>,
+        offer: Option<&Destination>,
         pass: &LoginPass,
         kept: u64,
     ) -> Invocation {

@@ -24,7 +24,7 @@ pub const POSITIONS_MAX: u64 = 10_000;
 
 /// What a player is, seen from the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// Waits.
     Waiting {
         /// The place in the lane.
@@ -92,15 +92,15 @@ impl Standing {
 
 impl Line {
     /// Where the player stands. Runs `queue/position`, which only reads.
-    pub async fn position(&self, player: &Player) -> Result<Place> {
+    pub async fn position(&self, player: &Player) -> Result<Position> {
         let answer = self.store.run(&self.position_call(player.as_str())).await?;
         Ok(match answer.word() {
             "WAITING" => {
                 let (seq, lane, position, estimate_ms) = self.place(&answer)?;
-                Place::Waiting { seq, lane, position, estimate_ms }
+                Position::Waiting { seq, lane, position, estimate_ms }
             }
-            "AWAY" => Place::Away { left_ms: answer.number(0)? },
-            "NONE" => Place::None,
+            "AWAY" => Position::Away { left_ms: answer.number(0)? },
+            "NONE" => Position::None,
             _ => return Err(answer.unexpected()),
         })
     }

@@ -46,18 +46,16 @@ mod sweep;
 mod ticket;
 mod wait;
 
-pub use admission::{
-    AdmissionPick, AdmissionTarget, Barred, Choice, Dice, Places, TARGETS_MAX, assign, shortlist, targets,
-};
+pub use admission::{Choice, Destination, Places, SeededRng, TARGETS_MAX, TargetNode, assign, shortlist, targets};
 pub use after::Failed;
 pub use estimate::LineState;
 pub use event::LineEvent;
 pub use line::Line;
-pub use look::{LineView, POSITIONS_MAX, Place, Standing};
+pub use look::{LineView, POSITIONS_MAX, Position, Standing};
 pub use options::{GateOptions, LANES_MAX, LineOptions, WEIGHT_MAX};
 pub use outcome::{Admission, Entered, Left, QueuedPlace, Round, Stop};
 pub use pass::{LoginPass, PassRefusal, PassRow};
 pub use round::{Admitter, ROUND_MAX};
-pub use sweep::{SweepReport, lines};
+pub use sweep::{LineSweepReport, lines};
 pub use ticket::{ATTRIBUTES_MAX_BYTES, Attributes, Ticket, TicketText};
 pub use wait::{DRAINED_ATTEMPT, Drained, Page, Wish, pages};

@@ -9,9 +9,7 @@ use crate::ids::{NodeEpoch, OperationId, Role};
 use crate::node::{NodeRecord, Snapshot};
 use crate::store::{Answer, Invocation, scripts};
 
-use super::admission::{
-    AdmissionPick, AdmissionTarget, Barred, Choice, Dice, Places, TARGETS_MAX, assign, shortlist, targets,
-};
+use super::admission::{Choice, Destination, Places, SeededRng, TARGETS_MAX, TargetNode, assign, shortlist, targets};
 use super::heads::Head;
 use super::line::Line;
 use super::outcome::{Admission, Round, Stop};
@@ -31,14 +29,14 @@ pub struct Admitter {
     places: Arc<Mutex<[Places; 2]>>,
     stale_after_ms: Arc<AtomicU64>,
     judges: bool,
-    dice: Dice,
+    rng: SeededRng,
 }
 
 impl Admitter {
     /// An admitter that picks by `choice`. `seed` makes the picks repeatable.
     pub fn new(line: Line, choice: Choice, seed: u64) -> Self {
         let stale_after_ms = Arc::new(STALE_AFTER_MS.into());
-        Self { line, choice, places: Arc::default(), stale_after_ms, judges: true, dice: Dice::new(seed) }
+        Self { line, choice, places: Arc::default(), stale_after_ms, judges: true, rng: SeededRng::new(seed) }
     }
 
     /// Another one for the same line that shares what this one learns of free places, and how long it believes a heartbeat:
@@ -51,7 +49,7 @@ impl Admitter {
             places: Arc::clone(&self.places),
             stale_after_ms: Arc::clone(&self.stale_after_ms),
             judges: self.judges,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
         }
     }
 
@@ -75,13 +73,14 @@ impl Admitter {
         &self.line
     }
 
-    fn barred(&self, record: &NodeRecord) -> Barred {
+    /// True where an operator stops or drains a node.
+    fn is_stopped(&self, record: &NodeRecord) -> bool {
         let switches = self.line.control.switches();
-        Barred { killed: switches.stops(record), draining: switches.is_draining(&record.id) }
+        switches.stops(record) || switches.is_draining(&record.id)
     }
 
     /// The nodes to pick from: backends, then links.
-    fn candidates(&mut self, snapshot: &Snapshot) -> [Vec<(AdmissionTarget, u64)>; 2] {
+    fn candidates(&mut self, snapshot: &Snapshot) -> [Vec<(TargetNode, u64)>; 2] {
         let (backend, link) = self.choice.picks();
         let most = self.line.options.gate.per_backend;
         let roles = [(backend, Role::backend()), (link, Role::link())];
@@ -91,28 +90,28 @@ impl Admitter {
                 continue;
             }
             let stale_after_ms = self.stale_after_ms.load(Ordering::Relaxed);
-            let mut all = targets(snapshot, role, stale_after_ms, Some(most), |record| self.barred(record));
+            let mut all = targets(snapshot, role, stale_after_ms, Some(most), |record| self.is_stopped(record));
             for target in &mut all {
                 target.new_left = target.new_left.map(|_| self.line.new_left(&target.id));
             }
             let mut known = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(places), Some(list)) = (known.get_mut(at), lists.get_mut(at)) {
                 places.retain(&all);
-                *list = shortlist(&all, places, TARGETS_MAX, &mut self.dice);
+                *list = shortlist(&all, places, TARGETS_MAX, &mut self.rng);
             }
         }
         lists
     }
 
     /// Where a player who enters now could go at once; the offer of [`Line::enter`].
-    pub fn offer(&mut self, snapshot: &Snapshot) -> Option<AdmissionPick> {
+    pub fn offer(&mut self, snapshot: &Snapshot) -> Option<Destination> {
         let lists = self.candidates(snapshot);
         let (backend, link) = self.choice.picks();
         let [servers, links] = &lists;
-        let mut one = |list: &[(AdmissionTarget, u64)]| {
-            assign(1, list, &mut self.dice).first().and_then(|at| list.get(*at)).map(|(target, _)| target.clone())
+        let mut one = |list: &[(TargetNode, u64)]| {
+            assign(1, list, &mut self.rng).first().and_then(|at| list.get(*at)).map(|(target, _)| target.clone())
         };
-        let pick = AdmissionPick { server: one(servers), link: one(links) };
+        let pick = Destination { server: one(servers), link: one(links) };
         (pick.server.is_some() == backend && pick.link.is_some() == link).then_some(pick)
     }
 
@@ -128,7 +127,7 @@ impl Admitter {
         let [servers, links] = lists;
         let (backend, link) = self.choice.picks();
         let mut picks = [(backend, &servers), (link, &links)]
-            .map(|(wanted, list)| wanted.then(|| assign(heads.len(), list, &mut self.dice).into_iter()));
+            .map(|(wanted, list)| wanted.then(|| assign(heads.len(), list, &mut self.rng).into_iter()));
         let mut passes: Vec<(LoginPass, [usize; 2])> = Vec::with_capacity(heads.len());
         for head in &heads {
             let [server, link] = picks.each_mut().map(|picks| match picks {
@@ -137,7 +136,7 @@ impl Admitter {
             });
             // Where a pick is wanted and none is there, the player is offered nothing at all.
             let numbers = server.zip(link).map_or([0, 0], |(server, link)| [server, link]);
-            let id = |list: &[(AdmissionTarget, u64)], number: usize| {
+            let id = |list: &[(TargetNode, u64)], number: usize| {
                 number.checked_sub(1).and_then(|at| list.get(at)).map(|(target, _)| target.id.clone())
             };
             let [server, link] = numbers;
@@ -182,7 +181,7 @@ impl Admitter {
         who: &NodeEpoch,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
-        lists: [&[(AdmissionTarget, u64)]; 2],
+        lists: [&[(TargetNode, u64)]; 2],
         expires_at_ms: u64,
     ) -> Invocation {
         let line = &self.line;
@@ -196,7 +195,7 @@ impl Admitter {
         ordered.sort_by_key(|(_, number)| *number);
         let vias: Vec<String> = ordered.iter().map(|(holder, _)| line.via_name(holder)).collect();
         let [servers, links] = lists;
-        let targets: Vec<&AdmissionTarget> = servers.iter().chain(links).map(|(target, _)| target).collect();
+        let targets: Vec<&TargetNode> = servers.iter().chain(links).map(|(target, _)| target).collect();
         let pass_names: Vec<String> = heads.iter().map(|head| line.pass_name(&head.player)).collect();
 
         let mut key_list = vec![
@@ -261,7 +260,7 @@ impl Admitter {
         answer: &Answer,
         heads: &[Head],
         passes: &[(LoginPass, [usize; 2])],
-        lists: [&[(AdmissionTarget, u64)]; 2],
+        lists: [&[(TargetNode, u64)]; 2],
     ) -> Result<Round> {
         let strange = || answer.unexpected();
         let stop = match answer.text(0)? {

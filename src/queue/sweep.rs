@@ -26,7 +26,7 @@ const COUNTED: usize = 3;
 
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct SweepReport {
+pub struct LineSweepReport {
     /// Players whose proxy is gone: their place is kept for the grace from now on.
     pub away: u64,
     /// Players whose place is gone.
@@ -35,7 +35,7 @@ pub struct SweepReport {
     pub healed: u64,
 }
 
-impl SweepReport {
+impl LineSweepReport {
     /// Adds another sweep's counts.
     pub fn add(&mut self, other: Self) {
         self.away += other.away;
@@ -73,8 +73,8 @@ pub async fn lines(store: &Store) -> Result<Vec<LineName>> {
 impl Line {
     /// One sweep: players of dead proxies drop, places whose grace is over go. Where the counts of the indexes do not
     /// agree, all of the line is looked at: an entry may be missing that would name a proxy or a player. Runs `queue/sweep`.
-    pub async fn sweep(&self) -> Result<SweepReport> {
-        let mut report = SweepReport::default();
+    pub async fn sweep(&self) -> Result<LineSweepReport> {
+        let mut report = LineSweepReport::default();
         for holder in self.holders().await? {
             if !self.is_alive(&holder).await? {
                 let players = self.held_by(&holder).await?;
@@ -105,7 +105,7 @@ impl Line {
 
     /// What [`sweep`](Self::sweep) would do now. Changes nothing. Where the counts of the indexes do not agree, all of the
     /// line is read.
-    pub async fn sweep_preview(&self) -> Result<SweepReport> {
+    pub async fn sweep_preview(&self) -> Result<LineSweepReport> {
         let (keys, name) = (self.store.keys(), &self.options.name);
         let (now, grace_ms) = (self.store.clock().now_ms(), self.options.reconnect_grace_ms);
         let (mut dead, mut held) = (Vec::new(), BTreeMap::new());
@@ -119,7 +119,11 @@ impl Line {
         if self.counts().await?.agree() {
             let due = self.store.overdue(&[keys.away(name)], now, grace_ms, SWEEP_MAX).await?;
             let dropping = dead.iter().filter_map(|holder| held.get(holder)).map(Vec::len).sum();
-            return Ok(SweepReport { away: count(dropping), out: count(due.iter().map(Vec::len).sum()), healed: 0 });
+            return Ok(LineSweepReport {
+                away: count(dropping),
+                out: count(due.iter().map(Vec::len).sum()),
+                healed: 0,
+            });
         }
         let tickets = self.store.scan_row(keys.tickets(name)).await?;
         // A holder may be missing from the index of holders.
@@ -142,7 +146,7 @@ impl Line {
             .chain(waiting.iter().chain(away.keys()).map(String::as_str))
             .chain(holders_of.keys().copied())
             .collect();
-        let mut report = SweepReport::default();
+        let mut report = LineSweepReport::default();
         for player in players {
             let holder = tickets.get(player).and_then(Ticket::holder_of);
             let (waits, goes_at) = (waiting.contains(player), away.get(player).map(|at| score_ms(*at)));
@@ -162,8 +166,8 @@ impl Line {
     }
 
     /// Looks at every entry of every index of the line, for an operator or after a doubt. Runs `queue/sweep`.
-    pub async fn heal(&self) -> Result<SweepReport> {
-        let mut report = SweepReport::default();
+    pub async fn heal(&self) -> Result<LineSweepReport> {
+        let mut report = LineSweepReport::default();
         for holder in self.holders().await? {
             let players = self.held_by(&holder).await?;
             report.add(self.sweep_players(Some(&holder), &players, false).await?);
@@ -174,22 +178,22 @@ impl Line {
     }
 
     /// The same for some entries of the index of those who wait through `holder`. Runs `queue/sweep`.
-    pub async fn heal_held(&self, holder: &NodeEpoch, players: &[Player]) -> Result<SweepReport> {
+    pub async fn heal_held(&self, holder: &NodeEpoch, players: &[Player]) -> Result<LineSweepReport> {
         let names: Vec<&str> = players.iter().map(Player::as_str).collect();
         self.sweep_players(Some(holder), &names, false).await
     }
 
     /// Puts everybody out. Those who were admitted stay admitted; who enters meanwhile may stay. Runs `queue/sweep`.
-    pub async fn clear(&self) -> Result<SweepReport> {
+    pub async fn clear(&self) -> Result<LineSweepReport> {
         let mut report = self.walk_tickets(true).await?;
         report.add(self.walk_indexes().await?);
         Ok(report)
     }
 
     /// Ends the wait line of a server that is on no roster any more.
-    pub async fn end_if_removed(&self, server: &NodeId, listed: &[NodeId]) -> Result<SweepReport> {
+    pub async fn end_if_removed(&self, server: &NodeId, listed: &[NodeId]) -> Result<LineSweepReport> {
         if listed.contains(server) || !self.store.row(self.store.keys().node(server)).await?.is_empty() {
-            return Ok(SweepReport::default());
+            return Ok(LineSweepReport::default());
         }
         self.clear().await
     }
@@ -224,9 +228,9 @@ impl Line {
 
     /// Sweeps all tickets, those of one holder together, some thousands at a time: a line may be larger than one wants to
     /// hold in memory.
-    async fn walk_tickets(&self, empty: bool) -> Result<SweepReport> {
+    async fn walk_tickets(&self, empty: bool) -> Result<LineSweepReport> {
         let key = self.store.keys().tickets(&self.options.name);
-        let (mut report, mut cursor) = (SweepReport::default(), 0);
+        let (mut report, mut cursor) = (LineSweepReport::default(), 0);
         loop {
             let mut groups: BTreeMap<Option<NodeEpoch>, Vec<Vec<u8>>> = BTreeMap::new();
             let mut read = 0;
@@ -251,9 +255,9 @@ impl Line {
     }
 
     /// Sweeps what has no ticket out of those who wait and those who are away.
-    async fn walk_indexes(&self) -> Result<SweepReport> {
+    async fn walk_indexes(&self) -> Result<LineSweepReport> {
         let (keys, name) = (self.store.keys(), &self.options.name);
-        let mut report = SweepReport::default();
+        let mut report = LineSweepReport::default();
         for index in [keys.line(name), keys.away(name)] {
             let mut from = None;
             loop {
@@ -261,7 +265,7 @@ impl Line {
                 let swept = self.sweep_players(None, &page, false).await?;
                 report.add(swept);
                 // What went moved the others up: the same step again.
-                if swept == SweepReport::default() {
+                if swept == LineSweepReport::default() {
                     match next {
                         Some(_) => from = next,
                         None => break,
@@ -278,8 +282,8 @@ impl Line {
         holder: Option<&NodeEpoch>,
         players: &[impl AsRef<[u8]>],
         empty: bool,
-    ) -> Result<SweepReport> {
-        let mut report = SweepReport::default();
+    ) -> Result<LineSweepReport> {
+        let mut report = LineSweepReport::default();
         let batches: Vec<_> = if players.is_empty() { vec![players] } else { players.chunks(BATCH).collect() };
         let (keys, name) = (self.store.keys(), &self.options.name);
         let via = holder.map(|holder| self.via_name(holder));

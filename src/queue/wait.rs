@@ -67,6 +67,8 @@ pub enum Drained {
     Gone,
     /// The proxy that held it is gone: the place in the line is kept for the grace. The caller keeps its place.
     Away,
+    /// Lines and tokens have promised all places of the caller. The ticket stays, and the caller keeps its place.
+    NoPlace,
     /// The player needs no place any more: cancelled, or a live token exists. The caller keeps its place.
     NotNeeded,
 }
@@ -156,6 +158,7 @@ impl Line {
                 "GONE" | "ENDED" | "EVICTED" => return Ok(Drained::Gone),
                 "AWAY" => return Ok(Drained::Away),
                 "TAKEN" | "CANCELLED" => return Ok(Drained::NotNeeded),
+                "NO_PLACE" => return Ok(Drained::NoPlace),
                 "NEED" => other = Some(NodeId::new(answer.text(0)?)?),
                 _ => return Err(answer.unexpected()),
             }
@@ -191,6 +194,7 @@ impl Line {
                 keys.control(),
                 other.map_or(node, |other| keys.node(other)),
                 other.map_or(due, |other| keys.due(other)),
+                keys.held(&server.id),
             ],
         )
         .arg(name.as_str())
@@ -207,5 +211,7 @@ impl Line {
         .arg(keys.line_events())
         .arg(keys.token_events())
         .kills([self.control.kill_of_fleet(), self.control.kill_of(&server.id)])
+        // Who counts arrivals is led to by lines.
+        .arg(self.arrivals.as_ref().map_or(0, |_| self.options.arrive_ms))
     }
 }

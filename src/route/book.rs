@@ -1,15 +1,13 @@
 use crate::envelope::{AuditReason, SCHEMA_VERSION_TEXT};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeEpoch, NodeId, ObjectKey, OperationId};
-use crate::node::Lease;
-use crate::store::{Answer, Invocation, Store, Verifier, scripts};
+use crate::node::{Lease, MemberConversation};
+use crate::store::{Answer, Conversation, Invocation, Store, Verifier, scripts};
 
 use super::record::{Cas, Held, Route, RouteState, RouteVersion, StoredObject, sign_object, sign_route};
 
 /// Longest text of an object in the built-in store, in bytes.
 pub const OBJECT_MAX_BYTES: usize = 1_048_576;
-/// How often one call may be asked for another version or other keys before it gives up.
-const REASKS: usize = 8;
 
 /// Times of routes, in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub enum AcquireOutcome {
 
 /// How a release ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteReleased {
+pub enum RouteReleaseOutcome {
     /// Nobody owns the object; the version of the free record.
     Released(RouteVersion),
     /// It was not this node's any more; whose it is, `None` for nobody's.
@@ -128,21 +126,24 @@ impl RouteBook {
         let me = self.acting()?;
         let mut other = known.and_then(|route| route.owner.as_ref()).map(|owner| owner.id.clone());
         let mut version = self.next_version(known.map_or(RouteVersion::NONE, |route| route.version));
-        for _ in 0..REASKS {
-            let held = Held::new(&self.verifier, key, me.clone(), version);
-            let call = self.acquire_call(&held, other.as_ref(), fenced);
-            let answer = self.store.run(&call).await?;
-            count("acquire", &answer);
+        let mut asked = self.conversation_of(&me, "acquiring an object", "acquire");
+        loop {
+            let mut held = None;
+            let call = || {
+                let held = held.insert(Held::new(&self.verifier, key, me.clone(), version));
+                self.acquire_call(held, other.as_ref(), fenced)
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "ACQUIRED" => {
                     let standing = RouteVersion(answer.number(0)?);
-                    if standing == version {
+                    if let Some(held) = held.filter(|held| held.version == standing) {
                         return Ok(AcquireOutcome::Acquired(held));
                     }
                     // Another wrote that record, by a transfer or before a restart, and the script verifies nothing.
                     let route = self.read(key).await?;
                     if route.as_ref().is_some_and(|it| it.is_of(&me.id, me.epoch) && it.version == standing) {
-                        return Ok(AcquireOutcome::Acquired(Held::new(&self.verifier, key, me, standing)));
+                        return Ok(AcquireOutcome::Acquired(Held::new(&self.verifier, key, me.clone(), standing)));
                     }
                     version = self.next_version(route.map_or(RouteVersion::NONE, |route| route.version));
                 }
@@ -153,10 +154,9 @@ impl RouteBook {
                 }
                 "VERSION" => version = RouteVersion(answer.number(0)?),
                 "NEED" => other = Some(NodeId::new(answer.text(0)?).map_err(|_| self.forged(key))?),
-                _ => return Err(self.refused(&answer, &me)),
+                _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("acquiring an object"))
     }
 
     /// Says that the object was saved elsewhere. Runs `route/renew`.
@@ -164,13 +164,12 @@ impl RouteBook {
     /// Errors besides those of the store: [`Error::NotOwner`], [`Error::LeaseLost`], [`Error::Fenced`].
     pub async fn renew(&self, held: &Held) -> Result<()> {
         self.lease.require()?;
-        let call = self.renew_call(held);
-        let answer = self.store.run(&call).await?;
-        count("renew", &answer);
+        let mut asked = self.conversation_of(&held.owner, "renewing a route", "renew");
+        let answer = asked.ask(|| self.renew_call(held)).await?;
         match answer.word() {
             "RENEWED" => Ok(()),
             "LOST" => Err(lost(&answer, &held.key)),
-            _ => Err(self.refused(&answer, &held.owner)),
+            _ => Err(answer.unexpected()),
         }
     }
 
@@ -190,77 +189,65 @@ impl RouteBook {
         let keys = self.store.keys();
         let written = read.next();
         let sig = sign_object(&self.verifier, &held.key, written, held.version, data);
-        let call = Invocation::new(
-            &scripts::ROUTE_SAVE,
-            &[keys.route(&held.key), keys.object(&held.key), keys.node(&held.owner.id)],
-        )
-        .arg(held.owner.id.as_str())
-        .arg(held.owner.epoch.0)
-        .arg(held.version.0)
-        .arg(&held.sig)
-        .arg(self.store.clock().now_ms())
-        .arg(read.0)
-        .arg(written.0)
-        .arg(data)
-        .arg(op.as_str())
-        .arg(SCHEMA_VERSION_TEXT)
-        .arg(&sig);
-        let answer = self.store.run(&call).await?;
-        count("save", &answer);
+        let key_list = [keys.route(&held.key), keys.object(&held.key), keys.node(&held.owner.id)];
+        let call = || {
+            Invocation::new(&scripts::ROUTE_SAVE, &key_list)
+                .fence(held)
+                .arg(self.store.clock().now_ms())
+                .arg(read.0)
+                .arg(written.0)
+                .arg(data)
+                .arg(op.as_str())
+                .arg(SCHEMA_VERSION_TEXT)
+                .arg(&sig)
+        };
+        let answer = self.conversation_of(&held.owner, "saving an object", "save").ask(call).await?;
         match answer.word() {
             "SAVED" => Ok(written),
             "LOST" => Err(lost(&answer, &held.key)),
             "CAS" => Err(Error::CasMismatch { object: held.key.clone(), found: answer.number(0)? }),
-            _ => Err(self.refused(&answer, &held.owner)),
+            _ => Err(answer.unexpected()),
         }
     }
 
     /// Gives the object up; with `delete` its bytes go as well. Runs `route/release`.
-    pub async fn release(&self, held: &Held, delete: bool) -> Result<RouteReleased> {
+    pub async fn release(&self, held: &Held, delete: bool) -> Result<RouteReleaseOutcome> {
         let mut version = self.next_version(held.version);
-        for _ in 0..REASKS {
-            let call = self.release_call(held, version, delete);
-            let answer = self.store.run(&call).await?;
-            count("release", &answer);
+        let mut asked = self.conversation("releasing an object", "release");
+        loop {
+            let answer = asked.ask(|| self.release_call(held, version, delete)).await?;
             match answer.word() {
-                "RELEASED" => return Ok(RouteReleased::Released(version)),
-                "LOST" => return Ok(RouteReleased::Lost(NodeId::new(answer.text(0)?).ok())),
+                "RELEASED" => return Ok(RouteReleaseOutcome::Released(version)),
+                "LOST" => return Ok(RouteReleaseOutcome::Lost(NodeId::new(answer.text(0)?).ok())),
                 "VERSION" => version = RouteVersion(answer.number(0)?),
                 _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("releasing an object"))
     }
 
     /// Makes `target` the owner, whose lease the script checks. Runs `route/transfer`.
     pub async fn transfer(&self, held: &Held, target: &NodeEpoch) -> Result<TransferOutcome> {
         self.lease.require()?;
         let mut version = self.next_version(held.version);
-        for _ in 0..REASKS {
-            let keys = self.store.keys();
-            let sig = sign_route(&self.verifier, &held.key, Some(target), version);
-            let call = Invocation::new(
-                &scripts::ROUTE_TRANSFER,
-                &[
-                    keys.route(&held.key),
-                    keys.owned(&held.owner.id),
-                    keys.owners(),
-                    keys.node(&target.id),
-                    keys.owned(&target.id),
-                ],
-            )
-            .arg(held.key.as_str())
-            .arg(held.owner.id.as_str())
-            .arg(held.owner.epoch.0)
-            .arg(held.version.0)
-            .arg(&held.sig)
-            .arg(target.id.as_str())
-            .arg(target.epoch.0)
-            .arg(version.0)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&sig);
-            let answer = self.store.run(&call).await?;
-            count("transfer", &answer);
+        let keys = self.store.keys();
+        let key_list = [
+            keys.route(&held.key),
+            keys.owned(&held.owner.id),
+            keys.owners(),
+            keys.node(&target.id),
+            keys.owned(&target.id),
+        ];
+        let mut asked = self.conversation("transferring an object", "transfer");
+        loop {
+            let call = || {
+                let sig = sign_route(&self.verifier, &held.key, Some(target), version);
+                Invocation::new(&scripts::ROUTE_TRANSFER, &key_list)
+                    .arg(held.key.as_str())
+                    .fence(held)
+                    .member(target)
+                    .record(version, &sig)
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "MOVED" => {
                     return Ok(TransferOutcome::Moved(Route {
@@ -277,7 +264,6 @@ impl RouteBook {
                 _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("transferring an object"))
     }
 
     /// `other` is the owner whose keys are passed along.
@@ -296,24 +282,18 @@ impl RouteBook {
         ];
         Invocation::new(&scripts::ROUTE_ACQUIRE, &key_list)
             .arg(held.key.as_str())
-            .arg(me.id.as_str())
-            .arg(me.epoch.0)
-            .arg(held.version.0)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&held.sig)
+            .member(me)
+            .record(held.version, &held.sig)
             .arg(self.times.lock_timeout_ms)
-            .arg(if fenced { "1" } else { "0" })
-            .arg(owner.map_or("", NodeId::as_str))
+            .arg(fenced)
+            .arg(owner)
     }
 
     #[doc(hidden)]
     pub fn renew_call(&self, held: &Held) -> Invocation {
         let keys = self.store.keys();
         Invocation::new(&scripts::ROUTE_RENEW, &[keys.route(&held.key), keys.node(&held.owner.id)])
-            .arg(held.owner.id.as_str())
-            .arg(held.owner.epoch.0)
-            .arg(held.version.0)
-            .arg(&held.sig)
+            .fence(held)
             .arg(self.store.clock().now_ms())
     }
 
@@ -324,15 +304,10 @@ impl RouteBook {
         let key_list = [keys.route(&held.key), keys.owned(&held.owner.id), keys.owners(), keys.object(&held.key)];
         Invocation::new(&scripts::ROUTE_RELEASE, &key_list)
             .arg(held.key.as_str())
-            .arg(held.owner.id.as_str())
-            .arg(held.owner.epoch.0)
-            .arg(held.version.0)
-            .arg(&held.sig)
-            .arg(version.0)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&sig)
+            .fence(held)
+            .record(version, &sig)
             .arg(self.times.free_ms)
-            .arg(if delete { "1" } else { "0" })
+            .arg(delete)
     }
 
     fn forged(&self, key: &ObjectKey) -> Error {
@@ -340,12 +315,31 @@ impl RouteBook {
         self.verifier.refuse(AuditReason::Malformed, &place, &place)
     }
 
-    fn refused(&self, answer: &Answer, me: &NodeEpoch) -> Error {
-        match answer.word() {
-            "NO_LEASE" => Error::LeaseLost { id: me.id.clone() },
-            "FENCED" => Error::Fenced { id: me.id.clone(), epoch: me.epoch },
-            _ => answer.unexpected(),
-        }
+    /// Talks to a script that checks nobody's lease. `verb` names it in the count of answers.
+    fn conversation(&self, during: &'static str, verb: &'static str) -> Conversation<'_, impl Fn(&Answer) + use<>> {
+        Conversation::new(&self.store, during, move |answer| count(verb, answer))
+    }
+
+    /// Talks to a script that checks the lease of `who`.
+    fn conversation_of<'a>(
+        &'a self,
+        who: &'a NodeEpoch,
+        during: &'static str,
+        verb: &'static str,
+    ) -> MemberConversation<'a, impl Fn(&Answer) + use<>> {
+        MemberConversation::new(&self.store, &self.verifier, who, during, move |answer| count(verb, answer))
+    }
+}
+
+impl Invocation {
+    /// Adds what a writer holds of a record, which has to stand: owner, epoch, version, signature.
+    fn fence(self, held: &Held) -> Self {
+        self.member(&held.owner).arg(held.version.0).arg(&held.sig)
+    }
+
+    /// Adds what is new in a record: version, schema version, signature.
+    fn record(self, version: RouteVersion, sig: &str) -> Self {
+        self.arg(version.0).arg(SCHEMA_VERSION_TEXT).arg(sig)
     }
 }
 
@@ -354,10 +348,6 @@ fn lost(answer: &Answer, key: &ObjectKey) -> Error {
     Error::NotOwner { object: key.clone(), owner }
 }
 
-fn asked_too_often(during: &'static str) -> Error {
-    Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
-}
-
 fn count(verb: &'static str, answer: &Answer) {
-    metrics::counter!("maitred_routes_total", "verb" => verb, "answer" => answer.word().to_owned()).increment(1);
+    metrics::counter!("maitred_routes_total", "verb" => verb, "answer" => answer.word()).increment(1);
 }

@@ -160,7 +160,7 @@ impl Hub {
         let service = service_of(key.kind());
         let mut record = self.directory.resolve(target).await?;
         if !record.offers(&service) || record.state == NodeState::ShuttingDown {
-            self.directory.look_again(target).await?;
+            self.directory.read_again(target).await?;
             record = self.directory.resolve(target).await?;
         }
         if record.state == NodeState::ShuttingDown {

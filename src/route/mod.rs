@@ -53,7 +53,7 @@ mod sign_again;
 mod sweep;
 mod table;
 
-pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, RouteBook, RouteReleased, RouteTimes, TransferOutcome};
+pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, RouteBook, RouteReleaseOutcome, RouteTimes, TransferOutcome};
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
 pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};

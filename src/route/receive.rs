@@ -105,7 +105,7 @@ impl Hub {
         // A second time only where the first owner surely did not get it.
         for _ in 0..2 {
             let served = keeper.serve(job.clone()).await;
-            self.tell_origin(&call, &header);
+            self.answer_origin(&call, &header);
             let (owner, version) = match served {
                 Served::Answered(body) => return Taken::Answered(body),
                 Served::Refused(error) => return Taken::Refused(error),
@@ -136,7 +136,7 @@ impl Hub {
 
     /// Tells the origin of a message of a newer route than the one it sent by (RTE-9). It is told once for each message at
     /// most, and not at all while too many are told.
-    fn tell_origin(self: &Arc<Self>, call: &Incoming, header: &Header) {
+    fn answer_origin(self: &Arc<Self>, call: &Incoming, header: &Header) {
         let Some(route) = self.table.cached(&header.key) else { return };
         if !origin_is_behind(header.version, route.version, &call.origin, self.lease.id()) {
             return;

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
 use crate::ids::{ObjectKey, ObjectKind, ServiceName};
-use crate::message::{Bound, CALL_MAX_MS, Post, Registration};
+use crate::message::{Bound, CALL_MAX_MS, Post, ServiceRegistration};
 use crate::node::Directory;
 
 use super::book::RouteBook;
@@ -42,7 +42,7 @@ const SWEEP_ROUNDS: u64 = 12;
 /// others, and looks after the records. Dropping it stops the timer; [`stop`](Self::stop) also waits for what runs.
 pub struct ObjectRouter {
     hub: Arc<Hub>,
-    registrations: Mutex<Vec<Registration>>,
+    registrations: Mutex<Vec<ServiceRegistration>>,
 }
 
 impl ObjectRouter {

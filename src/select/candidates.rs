@@ -241,7 +241,7 @@ impl Candidates {
 
     /// The picks of all proxies as they were read at `now_ms`; this proxy's own that they do not hold are added. A backend
     /// that is not among them was not picked by anybody; one that is not known here is not remembered.
-    pub fn hear(&mut self, shared: &BTreeMap<NodeId, f64>, now_ms: u64) {
+    pub fn take_shared_picks(&mut self, shared: &BTreeMap<NodeId, f64>, now_ms: u64) {
         // Every count is another now, so they can be kept as of now.
         self.decay = Decay::new(now_ms, self.decay.halflife_ms());
         for (id, known) in self.all_known() {
@@ -321,11 +321,11 @@ mod tests {
         table.picked(&id("b1"), 0, true);
         table.cool(&id("b2"), 0);
         // What is under way may or may not be in the store: counted until it is known.
-        table.hear(&BTreeMap::from([(id("b2"), 5.0)]), 0);
+        table.take_shared_picks(&BTreeMap::from([(id("b2"), 5.0)]), 0);
         assert!((table.picks(&id("b1"), 0) - 4.0).abs() < 1e-9);
         assert!((table.picks(&id("b2"), 0) - 5.0).abs() < 1e-9);
         table.told();
-        table.hear(&BTreeMap::from([(id("b1"), 3.0)]), 0);
+        table.take_shared_picks(&BTreeMap::from([(id("b1"), 3.0)]), 0);
         assert!((table.picks(&id("b1"), 0) - 4.0).abs() < 1e-9);
         assert!(table.picks(&id("b2"), 0) < 1e-9, "nobody picks it any more");
         assert_eq!(table.take_unshared(8), [(id("b1"), 1)]);

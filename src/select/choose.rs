@@ -34,7 +34,7 @@ impl Ask {
 
 /// What one choice is made for and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Scene<'a> {
+pub struct RankContext<'a> {
     /// What is wanted.
     pub ask: &'a Ask,
     /// What makes one backend better than another.
@@ -100,23 +100,23 @@ pub struct Ranking {
 
 /// The `most` best backends for a request.
 ///
-/// Filters first (SEL-4), then the order of the scene. A named backend is never replaced by another one. Nodes of the roles
-/// `proxy`, `lobby`, `link` and `service` are never picked, nor is the chooser. The same table and scene give the same
+/// Filters first (SEL-4), then the order of the context. A named backend is never replaced by another one. Nodes of the roles
+/// `proxy`, `lobby`, `link` and `service` are never picked, nor is the chooser. The same table and context give the same
 /// ranking. Nothing is allocated for a single backend but for the `most` and the [`NAMED_MAX`] that the answer names.
-pub fn rank(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
-    match scene.order {
-        Order::Score => by_score(table, scene, most),
-        Order::MostKept => by_kept(table, scene, most),
+pub fn rank(table: &Candidates, context: &RankContext<'_>, most: usize) -> Ranking {
+    match context.order {
+        Order::Score => by_score(table, context, most),
+        Order::MostKept => by_kept(table, context, most),
     }
 }
 
-fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
-    let (costs, ask) = (&table.costs, scene.ask);
+fn by_score(table: &Candidates, context: &RankContext<'_>, most: usize) -> Ranking {
+    let (costs, ask) = (&table.costs, context.ask);
     let mut passing: Vec<&Row> = Vec::with_capacity(table.rows.len());
     let mut highest = 0.0_f64;
     let mut nearest: Option<f64> = None;
     let region = ask.region.as_ref().map(|region| table.regions.serving(region));
-    let mut ranking = filter(table, scene, |row| {
+    let mut ranking = filter(table, context, |row| {
         if region.is_some_and(|region| !region.is_served_by(row)) {
             return Err(Exclusion::NoRegion);
         }
@@ -129,7 +129,7 @@ fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
     });
     // Only who is asked is measured: were it bad not to be, one that is new might never be asked.
     let unmeasured = nearest.unwrap_or_else(|| costs.far(0.0));
-    let factor = table.decay.factor(scene.now_ms);
+    let factor = table.decay.factor(context.now_ms);
     let highest = highest * factor;
     let unpicked = costs.recent(0.0, highest);
     let preferred = ask.prefer.as_ref().or(ask.region.as_ref()).map(|region| table.regions.serving(region));
@@ -149,9 +149,9 @@ fn by_score(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
     ranking
 }
 
-fn by_kept(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
+fn by_kept(table: &Candidates, context: &RankContext<'_>, most: usize) -> Ranking {
     let mut best = Best::new(most);
-    let mut ranking = filter(table, scene, |row| {
+    let mut ranking = filter(table, context, |row| {
         best.offer(Reverse(row.kept.ok_or(Exclusion::NoRegion)?), row);
         Ok(())
     });
@@ -162,16 +162,16 @@ fn by_kept(table: &Candidates, scene: &Scene<'_>, most: usize) -> Ranking {
 /// Shows `take` every backend that passes the filters, in the order of ids; it may leave one out itself.
 fn filter<'a>(
     table: &'a Candidates,
-    scene: &Scene<'_>,
+    context: &RankContext<'_>,
     mut take: impl FnMut(&'a Row) -> Result<(), Exclusion>,
 ) -> Ranking {
     let mut ranking = Ranking::default();
-    let is_wanted = |row: &&Row| match &scene.ask.server {
+    let is_wanted = |row: &&Row| match &context.ask.server {
         Some(server) => row.node.id == *server,
         None => row.is_backend,
     };
     for row in table.rows.iter().filter(is_wanted) {
-        if let Err(exclusion) = check(row, scene).and_then(|()| take(row)) {
+        if let Err(exclusion) = check(row, context).and_then(|()| take(row)) {
             ranking.left_out += 1;
             if ranking.excluded.len() < NAMED_MAX {
                 ranking.excluded.push((row.node.id.clone(), exclusion));
@@ -182,11 +182,11 @@ fn filter<'a>(
 }
 
 /// The filters of SEL-4 but for the region.
-fn check(row: &Row, scene: &Scene<'_>) -> Result<(), Exclusion> {
+fn check(row: &Row, context: &RankContext<'_>) -> Result<(), Exclusion> {
     if !row.is_online {
         return Err(Exclusion::Suspect);
     }
-    if row.age_ms >= scene.stale_after_ms {
+    if row.age_ms >= context.stale_after_ms {
         return Err(Exclusion::Stale);
     }
     if row.is_killed {
@@ -201,10 +201,10 @@ fn check(row: &Row, scene: &Scene<'_>) -> Result<(), Exclusion> {
     if !row.is_accepting {
         return Err(Exclusion::NotAccepting);
     }
-    if row.known.cooling_until_ms > scene.now_ms {
+    if row.known.cooling_until_ms > context.now_ms {
         return Err(Exclusion::Cooling);
     }
-    if scene.ask.world.as_ref().is_some_and(|world| !row.node.load.worlds.contains(world)) {
+    if context.ask.world.as_ref().is_some_and(|world| !row.node.load.worlds.contains(world)) {
         return Err(Exclusion::NoWorld);
     }
     Ok(())

@@ -21,7 +21,7 @@ mod row;
 mod score;
 
 pub use candidates::{Candidates, Setting};
-pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, Ranking, Scene, rank};
+pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, RankContext, Ranking, rank};
 pub use curve::{Curve, K_BOUNDS, P_BOUNDS, THRESHOLD_BOUNDS};
 pub use metric::{MetricSource, Rule};
 pub use picks::decayed;

@@ -209,8 +209,8 @@ impl Store {
 
     /// How often the shared connection has broken. As long as this stays the same, one server has been heard all the time,
     /// and it knows what it has acknowledged; after that it may have lost the last of it.
-    pub(crate) fn breaks(&self) -> u64 {
-        self.inner.link.breaks()
+    pub(crate) fn connection_generation(&self) -> u64 {
+        self.inner.link.connection_generation()
     }
 
     /// Since when the server behind the present shared connection is heard, on [`boot_ms`](super::boot_ms)'s clock; 0 for the

@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Subscribes to `channel` on a connection of its own, publishes `text` to it, and answers after how long it was heard.
-    pub async fn hear_oneself(&self, channel: Key<'_>, text: &str) -> Result<Duration> {
+    pub async fn publish_to_self(&self, channel: Key<'_>, text: &str) -> Result<Duration> {
         let during = "subscribing";
         let (sender, mut receiver) = tokio::sync::mpsc::channel(16);
         let config = redis::AsyncConnectionConfig::new()

@@ -5,11 +5,11 @@ use redis::RedisResult;
 
 use super::clock::boot_ms;
 
-/// What is known of the shared connection, which mends itself: it is told when it breaks and when it is heard again.
+/// What is known of the shared connection, which mends itself: it is told when it connection_generation and when it is heard again.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     broken: AtomicBool,
-    breaks: AtomicU64,
+    connection_generation: AtomicU64,
     replaced_ms: AtomicU64,
 }
 
@@ -34,12 +34,12 @@ impl Link {
     /// What is heard from now on may come from another server, or from one that has started anew.
     pub(super) fn replaced(&self) {
         self.replaced_ms.store(boot_ms(), Ordering::Relaxed);
-        self.breaks.fetch_add(1, Ordering::Relaxed);
+        self.connection_generation.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often that was so; one break may count several times.
-    pub(super) fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Relaxed)
+    pub(super) fn connection_generation(&self) -> u64 {
+        self.connection_generation.load(Ordering::Relaxed)
     }
 
     /// Since when the present one is heard, on [`boot_ms`]'s clock; 0 for the first.

@@ -109,7 +109,8 @@ scripts! {
     SELECT_BUMP = "select/bump" answers ["BUMPED"];
     /// Writes a PENDING token.
     TOKEN_ISSUE = "token/issue" answers [
-        "ISSUED", "TAKEN", "ENDED", "ATTEMPT", "CANCELLED", "LATE", "KILLED", "CONTROL", "NO_LEASE", "FENCED", "SKEW", "NEED"
+        "ISSUED", "TAKEN", "ENDED", "ATTEMPT", "CANCELLED", "LATE", "NO_PLACE", "KILLED", "CONTROL", "NO_LEASE", "FENCED",
+        "SKEW", "NEED"
     ];
     /// PENDING to CLAIMED.
     TOKEN_CLAIM = "token/claim" answers [
@@ -153,7 +154,7 @@ scripts! {
     QUEUE_POSITION = "queue/position" answers ["WAITING", "AWAY", "NONE", "LINE"];
     /// Turns a ticket of a wait line into a token.
     QUEUE_DRAIN = "queue/drain" answers [
-        "DRAINED", "GONE", "AWAY", "EVICTED", "TAKEN", "CANCELLED", "ENDED", "KILLED", "CONTROL", "NO_LEASE", "FENCED",
+        "DRAINED", "GONE", "AWAY", "EVICTED", "TAKEN", "NO_PLACE", "CANCELLED", "ENDED", "KILLED", "CONTROL", "NO_LEASE", "FENCED",
         "SKEW", "NEED"
     ];
     /// Charges an operation of a player against a limit.

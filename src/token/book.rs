@@ -4,11 +4,11 @@ use serde_json::value::RawValue;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::envelope::{AuditReason, Kind, SCHEMA_VERSION_TEXT};
+use crate::envelope::{AuditReason, Kind};
 use crate::error::{Error, Result};
 use crate::ids::{NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
-use crate::node::{Arrivals, Control, KILL, kill_name};
-use crate::store::{Answer, Invocation, Key, Store, Verifier, scripts};
+use crate::node::{Arrivals, Control, MemberConversation};
+use crate::store::{Answer, Conversation, Invocation, Key, Store, Verifier, scripts};
 
 use super::outcome::{ClaimOutcome, ConsumeOutcome, IssueOutcome};
 use super::record::{Claim, Token, TokenRow};
@@ -17,8 +17,6 @@ use super::record::{Claim, Token, TokenRow};
 pub const PAYLOAD_MAX_BYTES: usize = 4_096;
 /// Other servers that one call can declare.
 pub(super) const OTHERS_MAX: usize = 16;
-/// How often one call may be asked for other keys, other control entries or another time before it gives up.
-pub(super) const REASKS: usize = 8;
 
 /// Times of tokens, in ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +74,17 @@ impl Book {
         Self { store, verifier, control, options, counting: None }
     }
 
-    /// Holds the place of a consumed token for `arrive_ms`, or until the heartbeat that names the arrival.
+    /// For a server that lines lead to, which promise a place for `arrive_ms`: issues only what they have left of its soft cap,
+    /// and holds the place of a consumed token for as long, or until the heartbeat that names the arrival.
     #[must_use]
     pub fn counting(mut self, arrivals: Arrivals, arrive_ms: u64) -> Self {
         self.counting = Some((arrivals, arrive_ms));
         self
+    }
+
+    /// How long lines hold a place of the server; 0 where none leads there.
+    fn arrive_ms(&self) -> u64 {
+        self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms)
     }
 
     /// The times.
@@ -121,22 +125,31 @@ impl Book {
         }
         let mut others: BTreeSet<NodeId> =
             order.earlier.iter().filter(|id| **id != server.id).take(OTHERS_MAX - 1).cloned().collect();
-        for _ in 0..REASKS {
-            let mut token = Token {
-                id: order.id.clone(),
-                player: order.player.clone(),
-                server: server.id.clone(),
-                server_epoch: server.epoch,
-                request: order.request.clone(),
-                attempt: order.attempt,
-                payload: order.payload.clone(),
-                issued_at_ms: order.issued_at_ms,
-                expires_at_ms: order.issued_at_ms.saturating_add(self.options.ttl_ms),
-                sig: String::new(),
+        let mut token = Token {
+            id: order.id.clone(),
+            player: order.player.clone(),
+            server: server.id.clone(),
+            server_epoch: server.epoch,
+            request: order.request.clone(),
+            attempt: order.attempt,
+            payload: order.payload.clone(),
+            issued_at_ms: 0,
+            expires_at_ms: 0,
+            sig: String::new(),
+        };
+        let mut asked = self.conversation_of(server, "issuing a token", "issue");
+        loop {
+            let call = |was_off: bool| {
+                if was_off {
+                    // Not issued under this id, so it may be signed with another time.
+                    order.issued_at_ms = self.store.clock().now_ms();
+                }
+                token.issued_at_ms = order.issued_at_ms;
+                token.expires_at_ms = order.issued_at_ms.saturating_add(self.options.ttl_ms);
+                token.sign(&self.verifier);
+                self.issue_call(&token, order.deadline_ms, &others)
             };
-            token.sign(&self.verifier);
-            let answer = self.store.run(&self.issue_call(&token, order.deadline_ms, &others)).await?;
-            count("issue", answer.word());
+            let answer = asked.ask_dated(call).await?;
             match answer.word() {
                 "ISSUED" => return Ok(IssueOutcome::Issued(token)),
                 "TAKEN" => match self.find(&order.player).await? {
@@ -144,23 +157,18 @@ impl Book {
                     Some(row) if row.is_live(self.store.clock().now_ms()) => {
                         return Ok(IssueOutcome::Taken(Box::new(row)));
                     }
-                    // It ended between the two looks: ask again.
+                    // It ended between the two reads: ask again.
                     _ => {}
                 },
                 "ENDED" => return Ok(IssueOutcome::Ended(answer.text(0)?.to_owned())),
                 "ATTEMPT" => return Ok(IssueOutcome::Attempt),
                 "CANCELLED" => return Ok(IssueOutcome::Cancelled),
                 "LATE" => return Ok(IssueOutcome::Late),
-                // Not issued under this id, so it may be signed with another time.
-                "SKEW" => {
-                    self.store.sync_clock().await?;
-                    order.issued_at_ms = self.store.clock().now_ms();
-                }
+                "NO_PLACE" => return Ok(IssueOutcome::NoPlace),
                 "NEED" => self.needed(&answer, &order.player, &mut others)?,
-                _ => self.refused(&answer, server).await?,
+                _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("issuing a token"))
     }
 
     fn issue_call(&self, token: &Token, deadline_ms: u64, others: &BTreeSet<NodeId>) -> Invocation {
@@ -171,36 +179,22 @@ impl Book {
             keys.due(&token.server),
             keys.due_servers(),
             keys.control(),
+            keys.held(&token.server),
         ];
         for other in others {
             key_list.extend([keys.node(other), keys.due(other)]);
         }
-        let kill = self.control.kill_arg(KILL);
-        let kill_server = self.control.kill_arg(&kill_name(&token.server));
-        let mut call = Invocation::new(&scripts::TOKEN_ISSUE, &key_list)
+        let call = Invocation::new(&scripts::TOKEN_ISSUE, &key_list)
             .arg(token.id.as_str())
             .arg(token.player.as_str())
-            .arg(token.server.as_str())
-            .arg(token.server_epoch.0)
-            .arg(token.request.as_str())
-            .arg(token.attempt)
-            .arg(token.payload.get())
-            .arg(token.issued_at_ms)
-            .arg(token.expires_at_ms)
-            .arg(SCHEMA_VERSION_TEXT)
-            .arg(&token.sig)
+            .reservation(token)
             .arg(deadline_ms)
             .arg(self.options.claim_reanimate_ms)
             .arg(self.options.audit_ms)
             .arg(keys.token_events())
-            .arg(&kill.bytes)
-            .arg(kill.verdict())
-            .arg(&kill_server.bytes)
-            .arg(kill_server.verdict());
-        for other in others {
-            call = call.arg(other.as_str());
-        }
-        call
+            .kills([self.control.kill_of_fleet(), self.control.kill_of(&token.server)])
+            .arg(self.arrive_ms());
+        others.iter().fold(call, Invocation::arg)
     }
 
     /// Claims a token, so that exactly one proxy moves the player. Runs `token/claim`; `op` is the operation.
@@ -218,46 +212,38 @@ impl Book {
         let epoch = claimant.epoch.to_string();
         let fields = [token.id.as_str(), token.player.as_str(), claimant.id.as_str(), &epoch, op.as_str()];
         let sig = self.verifier.keyring().sign(Kind::Claim, &fields);
-        for _ in 0..REASKS {
-            let keys = self.store.keys();
-            let kills =
-                [KILL, &kill_name(&claimant.id), &kill_name(&token.server)].map(|name| self.control.kill_arg(name));
-            let mut call = Invocation::new(
-                &scripts::TOKEN_CLAIM,
-                &[keys.token(&token.player), keys.node(&claimant.id), keys.node(&token.server), keys.control()],
-            )
-            .arg(token.id.as_str())
-            .arg(token.server.as_str())
-            .arg(claimant.id.as_str())
-            .arg(claimant.epoch.0)
-            .arg(op.as_str())
-            .arg(sig.as_str());
-            for kill in &kills {
-                call = call.arg(&kill.bytes).arg(kill.verdict());
-            }
-            let answer = self.store.run(&call).await?;
-            count("claim", answer.word());
-            return Ok(match answer.word() {
-                "CLAIMED" => ClaimOutcome::Claimed(Claim {
-                    claimant: claimant.id.clone(),
-                    claimant_epoch: claimant.epoch,
-                    claimed_at_ms: self.store.clock().now_ms(),
-                    claim_op: op.clone(),
-                }),
-                "LOST" => ClaimOutcome::Lost,
-                "EXPIRED" => ClaimOutcome::Expired,
-                "ENDED" => ClaimOutcome::Ended(answer.text(0)?.to_owned()),
-                "NONE" => ClaimOutcome::None,
-                "SERVER_GONE" => ClaimOutcome::ServerGone,
-                // The row under this id names another server than the signed token does: not what was signed.
-                "NEED" => return Err(self.forged(&token.player)),
-                _ => {
-                    self.refused(&answer, claimant).await?;
-                    continue;
-                }
-            });
-        }
-        Err(asked_too_often("claiming a token"))
+        let keys = self.store.keys();
+        let key_list = [keys.token(&token.player), keys.node(&claimant.id), keys.node(&token.server), keys.control()];
+        let call = || {
+            Invocation::new(&scripts::TOKEN_CLAIM, &key_list)
+                .arg(token.id.as_str())
+                .arg(&token.server)
+                .member(claimant)
+                .arg(op.as_str())
+                .arg(sig.as_str())
+                .kills([
+                    self.control.kill_of_fleet(),
+                    self.control.kill_of(&claimant.id),
+                    self.control.kill_of(&token.server),
+                ])
+        };
+        let answer = self.conversation_of(claimant, "claiming a token", "claim").ask(call).await?;
+        Ok(match answer.word() {
+            "CLAIMED" => ClaimOutcome::Claimed(Claim {
+                claimant: claimant.id.clone(),
+                claimant_epoch: claimant.epoch,
+                claimed_at_ms: self.store.clock().now_ms(),
+                claim_op: op.clone(),
+            }),
+            "LOST" => ClaimOutcome::Lost,
+            "EXPIRED" => ClaimOutcome::Expired,
+            "ENDED" => ClaimOutcome::Ended(answer.text(0)?.to_owned()),
+            "NONE" => ClaimOutcome::None,
+            "SERVER_GONE" => ClaimOutcome::ServerGone,
+            // The row under this id names another server than the signed token does: not what was signed.
+            "NEED" => return Err(self.forged(&token.player)),
+            _ => return Err(answer.unexpected()),
+        })
     }
 
     /// Consumes a token at the join: the backend that issued it, in the epoch that issued it. Runs `token/consume`;
@@ -277,19 +263,17 @@ impl Book {
         op: &OperationId,
     ) -> Result<ConsumeOutcome> {
         let (keys, at) = (self.store.keys(), &server.id);
-        let call = Invocation::new(
-            &scripts::TOKEN_CONSUME,
-            &[keys.token(player), keys.node(at), keys.due(at), keys.due_servers(), keys.held(at)],
-        )
-        .arg(id.as_str())
-        .arg(player.as_str())
-        .arg(at.as_str())
-        .arg(server.epoch.0)
-        .arg(op.as_str())
-        .arg(self.options.audit_ms)
-        .arg(self.counting.as_ref().map_or(0, |(_, arrive_ms)| *arrive_ms));
-        let answer = self.store.run(&call).await?;
-        count("consume", answer.word());
+        let key_list = [keys.token(player), keys.node(at), keys.due(at), keys.due_servers(), keys.held(at)];
+        let call = || {
+            Invocation::new(&scripts::TOKEN_CONSUME, &key_list)
+                .arg(id.as_str())
+                .arg(player.as_str())
+                .member(server)
+                .arg(op.as_str())
+                .arg(self.options.audit_ms)
+                .arg(self.arrive_ms())
+        };
+        let answer = self.conversation_of(server, "consuming a token", "consume").ask(call).await?;
         Ok(match answer.word() {
             "CONSUMED" => {
                 // Where the row does not tell any more as what the place is held, it ends by itself.
@@ -307,10 +291,7 @@ impl Book {
             "ENDED" => ConsumeOutcome::Ended(answer.text(0)?.to_owned()),
             "NOT_YOURS" => ConsumeOutcome::NotYours,
             "NONE" => ConsumeOutcome::None,
-            _ => {
-                self.refused(&answer, server).await?;
-                return Err(answer.unexpected());
-            }
+            _ => return Err(answer.unexpected()),
         })
     }
 
@@ -360,28 +341,29 @@ impl Book {
         self.verifier.refuse(AuditReason::Malformed, &key, &key)
     }
 
-    /// The answers that several scripts share: Ok where the call can be repeated.
-    async fn refused(&self, answer: &Answer, who: &NodeEpoch) -> Result<()> {
-        match answer.word() {
-            "CONTROL" => self.control.refresh(&self.store, &self.verifier).await,
-            "KILLED" => {
-                let entry = answer.text(0)?;
-                let scope = entry.strip_prefix("kill:").unwrap_or("fleet").to_owned();
-                Err(Error::KillSwitch { scope })
-            }
-            "NO_LEASE" => Err(Error::LeaseLost { id: who.id.clone() }),
-            "FENCED" => Err(Error::Fenced { id: who.id.clone(), epoch: who.epoch }),
-            _ => Err(answer.unexpected()),
-        }
+    /// Talks to a script that checks nobody's lease. `transition` names it in the count of answers.
+    pub(super) fn conversation(
+        &self,
+        during: &'static str,
+        transition: &'static str,
+    ) -> Conversation<'_, impl Fn(&Answer) + use<>> {
+        Conversation::new(&self.store, during, move |answer| count(transition, answer.word()))
+    }
+
+    /// Talks to a script that checks the lease of `who`.
+    fn conversation_of<'a>(
+        &'a self,
+        who: &'a NodeEpoch,
+        during: &'static str,
+        transition: &'static str,
+    ) -> MemberConversation<'a, impl Fn(&Answer) + use<>> {
+        let count = move |answer: &Answer| count(transition, answer.word());
+        MemberConversation::new(&self.store, &self.verifier, who, during, count).obeying(&self.control)
     }
 }
 
-pub(super) fn asked_too_often(during: &'static str) -> Error {
-    Error::Unreachable { during, reason: "the store's state changed at every try".to_owned() }
-}
-
 /// Counts an answer, and says it on the span of the operation.
-pub(super) fn count(transition: &'static str, answer: &str) {
+fn count(transition: &'static str, answer: &'static str) {
     Span::current().record("answer", answer);
-    metrics::counter!("maitred_tokens_total", "transition" => transition, "answer" => answer.to_owned()).increment(1);
+    metrics::counter!("maitred_tokens_total", "transition" => transition, "answer" => answer).increment(1);
 }

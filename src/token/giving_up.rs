@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::ids::{Epoch, NodeEpoch, NodeId, OperationId, Player, RequestId, TokenId};
 use crate::store::{Invocation, Key, scripts};
 
-use super::book::{Book, OTHERS_MAX, REASKS, asked_too_often, count};
+use super::book::{Book, OTHERS_MAX};
 use super::outcome::{CancelOutcome, ReleaseOutcome};
 use super::record::Token;
 
@@ -52,20 +52,20 @@ impl Book {
         reason: &str,
     ) -> Result<ReleaseOutcome> {
         let keys = self.store.keys();
-        let call =
-            Invocation::new(&scripts::TOKEN_RELEASE, &[keys.token(player), keys.due(server), keys.due_servers()])
+        let key_list = [keys.token(player), keys.due(server), keys.due_servers()];
+        let call = || {
+            Invocation::new(&scripts::TOKEN_RELEASE, &key_list)
                 .arg(id.as_str())
                 .arg(player.as_str())
-                .arg(server.as_str())
+                .arg(server)
                 .arg(role)
-                .arg(by.id.as_str())
-                .arg(by.epoch.0)
+                .member(by)
                 .arg(op.map_or("", OperationId::as_str))
                 .arg(reason)
                 .arg(self.options.audit_ms)
-                .arg(keys.token_events());
-        let answer = self.store.run(&call).await?;
-        count("release", answer.word());
+                .arg(keys.token_events())
+        };
+        let answer = self.conversation("releasing a token", "release").ask(call).await?;
         Ok(match answer.word() {
             "RELEASED" => ReleaseOutcome::Released,
             "LOST" => ReleaseOutcome::Lost,
@@ -89,23 +89,22 @@ impl Book {
         servers: &[NodeId],
     ) -> Result<CancelOutcome> {
         let mut others: BTreeSet<NodeId> = servers.iter().take(OTHERS_MAX - 1).cloned().collect();
-        for _ in 0..REASKS {
-            let keys = self.store.keys();
-            let mut key_list: Vec<Key<'_>> = vec![keys.token(player), keys.due_servers()];
-            key_list.extend(others.iter().map(|server| keys.due(server)));
-            let mut call = Invocation::new(&scripts::TOKEN_CANCEL, &key_list)
-                .arg(player.as_str())
-                .arg(request.as_str())
-                .arg(by.id.as_str())
-                .arg(by.epoch.0)
-                .arg(op.map_or("", OperationId::as_str))
-                .arg(self.options.audit_ms)
-                .arg(keys.token_events());
-            for server in &others {
-                call = call.arg(server.as_str());
-            }
-            let answer = self.store.run(&call).await?;
-            count("cancel", answer.word());
+        let keys = self.store.keys();
+        let mut asked = self.conversation("cancelling a request", "cancel");
+        loop {
+            let call = || {
+                let mut key_list: Vec<Key<'_>> = vec![keys.token(player), keys.due_servers()];
+                key_list.extend(others.iter().map(|server| keys.due(server)));
+                let call = Invocation::new(&scripts::TOKEN_CANCEL, &key_list)
+                    .arg(player.as_str())
+                    .arg(request.as_str())
+                    .member(by)
+                    .arg(op.map_or("", OperationId::as_str))
+                    .arg(self.options.audit_ms)
+                    .arg(keys.token_events());
+                others.iter().fold(call, Invocation::arg)
+            };
+            let answer = asked.ask(call).await?;
             match answer.word() {
                 "CANCELLED" => return Ok(CancelOutcome::Marked),
                 "RELEASED" => return Ok(CancelOutcome::Released),
@@ -115,6 +114,5 @@ impl Book {
                 _ => return Err(answer.unexpected()),
             }
         }
-        Err(asked_too_often("cancelling a request"))
     }
 }

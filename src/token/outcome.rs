@@ -17,6 +17,8 @@ pub enum IssueOutcome {
     Cancelled,
     /// The attempt's deadline is over.
     Late,
+    /// Lines and tokens have promised all places of the server.
+    NoPlace,
 }
 
 /// How a claim ended.

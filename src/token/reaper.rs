@@ -154,13 +154,13 @@ fn call(book: &Book, server: &NodeId, players: &[Player], claimants: &[Option<No
         key_list.push(claimant.as_ref().map_or(due, |claimant| keys.node(claimant)));
     }
     let mut call = Invocation::new(&scripts::TOKEN_REAP, &key_list)
-        .arg(server.as_str())
+        .arg(server)
         .arg(book.options().claim_reanimate_ms)
         .arg(book.options().audit_ms)
         .arg(keys.token_events())
-        .arg(if dry_run { "1" } else { "0" });
+        .arg(dry_run);
     for (player, claimant) in players.iter().zip(claimants) {
-        call = call.arg(player.as_str()).arg(claimant.as_ref().map_or("", NodeId::as_str));
+        call = call.arg(player.as_str()).arg(claimant.as_ref());
     }
     call
 }

@@ -50,7 +50,7 @@ async fn env_5_forged_rows_bring_nobody_into_view() {
         fleet.write(&format!("node:{name}"), &row).await;
         fleet.put_on_roster(name).await;
         dropped(fleet.p1.agent().verifier(), &before, reason, &format!("node:{name}")).await;
-        assert!(fleet.p1.agent().directory().look(&id(name)).is_none(), "{name} is believed");
+        assert!(fleet.p1.agent().directory().view_of(&id(name)).is_none(), "{name} is believed");
         fleet.works().await;
         fleet.take_away(name).await;
         // A look that was under way may still count.
@@ -136,11 +136,11 @@ async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
     let sent_at: u64 = old_row["sent_at"].parse().expect("ms");
     let view = fleet.p1.agent().directory().clone();
     eventually("b2 has beaten for longer than a row lives", LIMIT, async || {
-        view.look(&id("b2")).is_some_and(|b2| b2.record.sent_at_ms > sent_at + 2_000)
+        view.view_of(&id("b2")).is_some_and(|b2| b2.record.sent_at_ms > sent_at + 2_000)
     })
     .await;
 
-    let newest = || view.look(&id("b2")).map_or(0, |b2| b2.record.sent_at_ms);
+    let newest = || view.view_of(&id("b2")).map_or(0, |b2| b2.record.sent_at_ms);
     let (before, known) = (Counts::of(fleet.p1.agent().verifier()), newest());
     eventually("the old row is looked at", LIMIT, async || {
         fleet.write("node:b2", &old_row).await;
@@ -160,8 +160,10 @@ async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
     .await;
 
     drop(b2);
-    eventually("b2 is offline", LIMIT, async || view.look(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline))
-        .await;
+    eventually("b2 is offline", LIMIT, async || {
+        view.view_of(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline)
+    })
+    .await;
     let looks = fleet.p1.agent().verifier().audit().count(AuditReason::Stale);
     fleet.write("node:b2", &old_row).await;
     fleet.put_on_roster("b2").await;
@@ -170,6 +172,6 @@ async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
         fleet.p1.agent().verifier().audit().count(AuditReason::Stale) > looks
     })
     .await;
-    assert!(view.look(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline), "the dead came back");
+    assert!(view.view_of(&id("b2")).is_none_or(|b2| b2.liveness >= Liveness::Offline), "the dead came back");
     fleet.works().await;
 }

@@ -89,16 +89,16 @@ async fn nod_5_a_shutdown_is_seen_coming_and_a_leave_is_offline_at_once() {
     let watcher = Watcher::subscribed(&open(&server.url()).await, PATIENT);
     let running = Running::start(&store, membership(&store, "p1", "proxy", LONG_MS), blank(), BEAT_MS);
     let id = node("p1");
-    eventually("it is seen", LIMIT, async || watcher.view.look(&id).is_some()).await;
+    eventually("it is seen", LIMIT, async || watcher.view.view_of(&id).is_some()).await;
     running.say(|record| (record.state, record.accepting) = (NodeState::ShuttingDown, false));
     eventually("the shutdown is seen", LIMIT, async || {
-        let record = watcher.view.look(&id).unwrap().record;
+        let record = watcher.view.view_of(&id).unwrap().record;
         record.state == NodeState::ShuttingDown && !record.accepting
     })
     .await;
     running.crash().await.leave().await.unwrap();
     sees(&watcher, "offline", Event::Offline { node: id.clone() }).await;
-    assert_eq!(watcher.view.look(&id).unwrap().liveness, Liveness::Offline);
+    assert_eq!(watcher.view.view_of(&id).unwrap().liveness, Liveness::Offline);
     assert!(watcher.view.snapshot().get(&id).is_none(), "it is not offered any more");
     assert!(!watcher.told().contains(&Event::Suspect { node: id.clone() }), "nobody waited for its beats to be late");
     assert!(matches!(watcher.view.resolve(&id).await, Err(Error::NodeOffline(_))));
@@ -113,7 +113,7 @@ async fn r_10_a_forged_goodbye_costs_one_read_and_changes_nothing() {
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
     let epoch = member.join(blank()).await.unwrap();
     let id = node("p1");
-    eventually("it is seen", LIMIT, async || watcher.view.look(&id).is_some() && !watcher.view.is_stale()).await;
+    eventually("it is seen", LIMIT, async || watcher.view.view_of(&id).is_some() && !watcher.view.is_stale()).await;
     let before = calls(&mut conn).await.get("hgetall").copied().unwrap_or(0);
     for forged in [format!("left p1 {epoch}"), "removed p1".to_owned()] {
         let _: u64 = ask(&mut conn, &["PUBLISH", &key("events:node"), &forged]).await;
@@ -126,7 +126,7 @@ async fn r_10_a_forged_goodbye_costs_one_read_and_changes_nothing() {
     eventually("the beat behind it is heard", LIMIT, async || watcher.updates() > updates).await;
     let after = calls(&mut conn).await["hgetall"];
     assert_eq!(after - before, 2, "one read for each that names a known node");
-    assert_eq!(watcher.view.look(&id).unwrap().liveness, Liveness::Online);
+    assert_eq!(watcher.view.view_of(&id).unwrap().liveness, Liveness::Online);
     assert_eq!(watcher.told(), [Event::Joined { node: id, epoch }]);
 }
 
@@ -178,14 +178,14 @@ async fn nod_11_a_timed_view_judges_as_of_its_read_and_reads_a_row_again_before_
     let read = calls(&mut conn).await;
     pass(&mut conn, 1_600).await;
     view.age();
-    let seen = view.look(&id).unwrap();
+    let seen = view.view_of(&id).unwrap();
     assert_eq!(seen.liveness, Liveness::Online, "as of the read, {} ms after its beat", seen.age_ms);
     assert!(!view.is_stale() && view.resolve(&id).await.is_ok());
     let reads = async |conn: &mut _| calls(conn).await.get("hgetall").copied().unwrap_or(0);
     assert_eq!(reads(&mut conn).await, read["hgetall"], "nothing was read for it");
 
     view.refresh().await.unwrap();
-    assert_eq!(view.look(&id).unwrap().liveness, Liveness::Offline);
+    assert_eq!(view.view_of(&id).unwrap().liveness, Liveness::Offline);
     let before = reads(&mut conn).await;
     assert!(matches!(view.resolve(&id).await, Err(Error::NodeOffline(_))));
     assert_eq!(reads(&mut conn).await, before + 1, "it looked again");
@@ -241,7 +241,7 @@ async fn sto_18_among_5000_rows_a_look_reads_nothing_and_a_refresh_reads_rosters
     let before = calls(&mut conn).await;
     for n in 0..100 {
         assert_eq!(view.snapshot().nodes.len(), 5_000);
-        assert_eq!(view.look(&node(&format!("b{n:04}"))).unwrap().liveness, Liveness::Online);
+        assert_eq!(view.view_of(&node(&format!("b{n:04}"))).unwrap().liveness, Liveness::Online);
         assert!(view.resolve(&node(&format!("b{n:04}"))).await.is_ok());
     }
     assert_eq!(calls(&mut conn).await, before);
@@ -273,7 +273,7 @@ async fn nod_11_a_view_of_some_roles_reads_the_others_one_by_one() {
     let options = DirectoryOptions { limits: PATIENT, roles: Some(BTreeSet::from([role("backend")])) };
     let view = Directory::new(store.clone(), crate::fixtures::nodes::verifier(), options, None);
     view.refresh().await.unwrap();
-    assert!(view.look(&node("b1")).is_some() && view.look(&node("p1")).is_none());
+    assert!(view.view_of(&node("b1")).is_some() && view.view_of(&node("p1")).is_none());
     assert_eq!(view.resolve(&node("p1")).await.unwrap().addr, row_of(&mut conn, "p1").await["addr"]);
 }
 
@@ -295,5 +295,5 @@ async fn nod_7_a_key_of_another_type_hides_no_other_node() {
     let view = by_hand(&store, PATIENT);
     view.refresh().await.unwrap();
     assert!(!view.is_stale());
-    assert!(view.look(&node("b1")).is_some(), "it is seen all the same");
+    assert!(view.view_of(&node("b1")).is_some(), "it is seen all the same");
 }

@@ -38,15 +38,15 @@ async fn nod_7_a_lost_message_costs_one_refresh() {
 
     let mut member = membership(&store, "p1", "proxy", LONG_MS);
     member.join(blank()).await.unwrap();
-    assert!(view.look(&node("p1")).is_none());
+    assert!(view.view_of(&node("p1")).is_none());
     view.refresh().await.unwrap();
-    assert!(view.look(&node("p1")).is_some(), "a join that was not heard");
+    assert!(view.view_of(&node("p1")).is_some(), "a join that was not heard");
     pass(&mut conn, 700).await;
     let mut record = blank();
     record.players = 5;
     member.beat(record, &Control::default()).await.unwrap();
     view.refresh().await.unwrap();
-    assert_eq!(view.look(&node("p1")).unwrap().record.players, 5, "beats that were not heard");
+    assert_eq!(view.view_of(&node("p1")).unwrap().record.players, 5, "beats that were not heard");
     stop.cancel();
     running.await.unwrap();
 }
@@ -58,7 +58,7 @@ async fn nod_7_the_view_is_read_again_after_a_reconnect() {
     let (proxy, store) = (FaultProxy::start(&server), open(&server.url()).await);
     let watcher = Watcher::start(&open(&proxy.url()).await, SHORT, true, Duration::from_secs(600));
     let gone = Running::start(&store, membership(&store, "gone", "proxy", LEASE_MS), blank(), BEAT_MS);
-    eventually("it is seen", LIMIT, async || watcher.view.look(&node("gone")).is_some()).await;
+    eventually("it is seen", LIMIT, async || watcher.view.view_of(&node("gone")).is_some()).await;
     proxy.refuse(true);
     proxy.cut_all();
     eventually("the view knows that it is deaf", LIMIT, async || watcher.view.is_stale()).await;
@@ -66,9 +66,9 @@ async fn nod_7_the_view_is_read_again_after_a_reconnect() {
     gone.crash().await.leave().await.unwrap();
     let new = Running::start(&store, membership(&store, "new", "proxy", LEASE_MS), blank(), BEAT_MS);
     eventually("the new one joined", LIMIT, async || new.lease.is_valid()).await;
-    assert_eq!(watcher.view.look(&node("gone")).unwrap().liveness, Liveness::Online, "as of the last contact");
+    assert_eq!(watcher.view.view_of(&node("gone")).unwrap().liveness, Liveness::Online, "as of the last contact");
     proxy.refuse(false);
-    eventually("the new one is seen", LIMIT, async || watcher.view.look(&node("new")).is_some()).await;
+    eventually("the new one is seen", LIMIT, async || watcher.view.view_of(&node("new")).is_some()).await;
     sees(&watcher, "the goodbye that was missed", Event::Offline { node: node("gone") }).await;
     eventually("the view is whole", LIMIT, async || !watcher.view.is_stale()).await;
 }

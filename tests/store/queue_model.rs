@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::fixtures::lines::{Hall, Member, login, player, rounds, snapshot};
 use maitred::ids::{LineName, OperationId, Role, SessionId};
 use maitred::queue::{
-    Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Place,
+    Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Position,
 };
 use maitred_testkit::store::TestStore;
 use proptest::prelude::*;
@@ -367,10 +367,10 @@ impl World {
                 let at = self.naive.players.get(&(line * NAMES.len() + at));
                 let place = lines[0].position(&player(name)).await.unwrap();
                 let same = match at {
-                    Some(Where::Waiting(_)) => matches!(place, Place::Waiting { position, .. }
+                    Some(Where::Waiting(_)) => matches!(place, Position::Waiting { position, .. }
                         if want.get(position as usize - 1) == Some(name)),
-                    Some(Where::Away(_)) => matches!(place, Place::Away { .. }),
-                    _ => place == Place::None,
+                    Some(Where::Away(_)) => matches!(place, Position::Away { .. }),
+                    _ => place == Position::None,
                 };
                 assert!(same, "{name}: {place:?}, expected {at:?}");
             }

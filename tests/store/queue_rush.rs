@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::fixtures::lines::{HOUR_MS, Hall, Member, login, player, snapshot};
 use maitred::ids::{Role, SessionId};
-use maitred::queue::{Admission, Admitter, Attributes, Choice, Entered, GateOptions, Left, Line, LineOptions, Place};
+use maitred::queue::{
+    Admission, Admitter, Attributes, Choice, Entered, GateOptions, Left, Line, LineOptions, Position,
+};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 use redis::AsyncCommands;
@@ -227,7 +229,7 @@ async fn que_8_positions_are_exact_and_estimates_come_true_at_a_constant_rate() 
     let all = line.positions(u64::MAX).await.unwrap();
     assert_eq!(all.len(), 10_000);
     for at in [0, 1, 4_999, 9_998, 9_999] {
-        let Place::Waiting { position, .. } = line.position(&all[at]).await.unwrap() else { panic!("waits") };
+        let Position::Waiting { position, .. } = line.position(&all[at]).await.unwrap() else { panic!("waits") };
         assert_eq!(position, at as u64 + 1);
     }
 
@@ -246,7 +248,7 @@ async fn que_8_positions_are_exact_and_estimates_come_true_at_a_constant_rate() 
             tokio::time::sleep(round.pause(Duration::from_millis(10))).await;
             if serials.len() >= probe - 300 && estimate.is_none() {
                 let place = line.position(&all[probe]).await.unwrap();
-                let Place::Waiting { estimate_ms: Some(told), .. } = place else { panic!("{place:?}") };
+                let Position::Waiting { estimate_ms: Some(told), .. } = place else { panic!("{place:?}") };
                 estimate = Some((told as f64 * 1_000.0, serials.len()));
             }
         }

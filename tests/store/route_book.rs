@@ -11,8 +11,8 @@ use maitred::Error;
 use maitred::ids::{NodeEpoch, NodeId, ObjectKey, OperationId};
 use maitred::node::Membership;
 use maitred::route::{
-    AcquireOutcome, Cas, Held, Route, RouteBook, RouteReleased, RouteState, RouteTimes, RouteVersion, SweepOptions,
-    TransferOutcome, sweep,
+    AcquireOutcome, Cas, Held, Route, RouteBook, RouteReleaseOutcome, RouteState, RouteTimes, RouteVersion,
+    SweepOptions, TransferOutcome, sweep,
 };
 use maitred::store::Store;
 use maitred_testkit::store::TestStore;
@@ -112,7 +112,7 @@ async fn rte_2_of_32_nodes_that_race_for_an_object_one_gets_it_each_round() {
         *winners.entry(held.owner.id.clone()).or_default() += 1;
         let owner = nodes.iter().find(|node| node.id == held.owner.id).unwrap();
         match owner.book.release(&held, false).await.unwrap() {
-            RouteReleased::Released(version) => {
+            RouteReleaseOutcome::Released(version) => {
                 assert!(version > last, "RTE-4");
                 last = version;
             }
@@ -175,7 +175,7 @@ async fn rte_3_whoever_lost_an_object_is_refused_with_the_new_owner() {
     let is_b = |error: Error| matches!(&error, Error::NotOwner { owner: Some(node), .. } if *node == b.id);
     assert!(is_b(a.book.save(&held, Cas(2), "late", &OperationId::fresh()).await.unwrap_err()));
     assert!(is_b(a.book.renew(&held).await.unwrap_err()));
-    assert_eq!(a.book.release(&held, true).await.unwrap(), RouteReleased::Lost(Some(b.id.clone())));
+    assert_eq!(a.book.release(&held, true).await.unwrap(), RouteReleaseOutcome::Lost(Some(b.id.clone())));
     assert_eq!(a.book.transfer(&held, &a.owner()).await.unwrap(), TransferOutcome::Lost(Some(b.id.clone())));
     assert_eq!(b.book.load(&key).await.unwrap().unwrap().data, "of b");
     assert_eq!(members(&mut conn, "owned:a").await, Vec::<String>::new());
@@ -228,10 +228,10 @@ async fn r_17_a_free_record_runs_out_and_versions_grow_over_the_loss_of_the_stor
     let mut a = Node::join_for(&store, "a", LONG_MS, times).await;
     let key = object("island:one");
     let held = a.takes(&key).await;
-    let RouteReleased::Released(freed) = a.book.release(&held, false).await.unwrap() else { panic!("lost") };
+    let RouteReleaseOutcome::Released(freed) = a.book.release(&held, false).await.unwrap() else { panic!("lost") };
     // Within the same millisecond it proposes the same version, and is a repeat.
     let twice = a.book.release(&held, false).await.unwrap();
-    assert!(twice == RouteReleased::Lost(None) || twice == RouteReleased::Released(freed), "{twice:?}");
+    assert!(twice == RouteReleaseOutcome::Lost(None) || twice == RouteReleaseOutcome::Released(freed), "{twice:?}");
     let free = a.book.read(&key).await.unwrap().unwrap();
     assert_eq!((free.owner, free.version, free.state), (None, freed, RouteState::Free));
     let again = a.takes(&key).await;

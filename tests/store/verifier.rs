@@ -43,8 +43,8 @@ async fn env_5_a_row_with_one_changed_field_is_refused_and_the_others_still_coun
         let options = DirectoryOptions { limits: PATIENT, roles: None };
         let view = Directory::new(store.clone(), verifier.clone(), options, None);
         view.refresh().await.unwrap();
-        assert!(view.look(&node("p1")).is_none(), "{field} was changed and believed");
-        assert!(view.look(&node("other")).is_some());
+        assert!(view.view_of(&node("p1")).is_none(), "{field} was changed and believed");
+        assert!(view.view_of(&node("other")).is_some());
         assert_eq!(verifier.audit().counts().iter().map(|(_, count)| count).sum::<u64>(), 1, "{field}");
         assert_eq!(verifier.audit().count(AuditReason::BadSignature), 1, "{field}");
         match view.resolve(&node("p1")).await {
@@ -57,7 +57,7 @@ async fn env_5_a_row_with_one_changed_field_is_refused_and_the_others_still_coun
     write(&mut conn, "p1", &BTreeMap::from([("beat_at".to_owned(), "1".to_owned())])).await;
     let view = by_hand(&store, PATIENT);
     view.refresh().await.unwrap();
-    assert!(view.look(&node("p1")).is_some());
+    assert!(view.view_of(&node("p1")).is_some());
 }
 
 // ENV-5, ENV-6, R-5: each kind of row that is not to be believed has its own reason.
@@ -140,12 +140,12 @@ async fn env_7_an_old_heartbeat_moves_nothing_back() {
     let now = row_of(&mut conn, "p1").await;
 
     let watcher = Watcher::subscribed(&open(&server.url()).await, PATIENT);
-    eventually("it is seen", LIMIT, async || watcher.view.look(&id).is_some() && !watcher.view.is_stale()).await;
+    eventually("it is seen", LIMIT, async || watcher.view.view_of(&id).is_some() && !watcher.view.is_stale()).await;
     for (row, published) in [&of_old_beat, &of_old_epoch] {
         write(&mut conn, "p1", row).await;
-        watcher.view.hear(b"left p1 1").await.unwrap();
-        watcher.view.hear(published.as_bytes()).await.unwrap();
-        let seen = watcher.view.look(&id).unwrap();
+        watcher.view.on_event(b"left p1 1").await.unwrap();
+        watcher.view.on_event(published.as_bytes()).await.unwrap();
+        let seen = watcher.view.view_of(&id).unwrap();
         assert_eq!((seen.record.epoch, seen.record.players), (epoch, 50));
         assert_eq!(seen.record.seq.to_string(), now["seq"]);
         assert_eq!(seen.liveness, Liveness::Online);
@@ -168,7 +168,7 @@ async fn env_5_forged_heartbeats_are_dropped_and_counted() {
         .replacing(member.incarnation().clone());
     let watcher = Watcher::subscribed(&open(&server.url()).await, PATIENT);
     let id = node("p1");
-    eventually("it is seen", LIMIT, async || watcher.view.look(&id).is_some() && !watcher.view.is_stale()).await;
+    eventually("it is seen", LIMIT, async || watcher.view.view_of(&id).is_some() && !watcher.view.is_stale()).await;
 
     evil.join(blank()).await.unwrap();
     let (changed, other_zone) = (genuine.replace("p1.example", "p2.example"), genuine.replace("2:eu,", "2:us,"));
@@ -181,7 +181,7 @@ async fn env_5_forged_heartbeats_are_dropped_and_counted() {
     eventually("all of it is counted", LIMIT, async || audit.total() >= 5).await;
     assert_eq!(audit.count(AuditReason::UnknownKey), 1, "signed with another secret");
     assert!(audit.count(AuditReason::BadSignature) >= 1 && audit.count(AuditReason::Malformed) >= 1);
-    let seen = watcher.view.look(&id).unwrap();
+    let seen = watcher.view.view_of(&id).unwrap();
     assert_eq!((seen.record.addr.as_str(), seen.record.epoch), ("p1.example:25565", epoch));
     assert_eq!(watcher.told(), [Event::Joined { node: id, epoch }]);
 }

@@ -59,6 +59,7 @@ impl Life {
                 keys.due(&server.id),
                 keys.due_servers(),
                 keys.control(),
+                keys.held(&server.id),
             ],
         )
         .arg(self.id.as_str())
@@ -80,6 +81,7 @@ impl Life {
         .arg("off")
         .arg("")
         .arg("off")
+        .arg(0_u32)
     }
 
     /// The call of `token/claim`.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use crate::Failure;
 use maitred::agent::{Agent, Setup};
 use maitred::ids::{NodeId, Role};
-use maitred::message::{Post, Registration, handler_fn};
+use maitred::message::{Post, ServiceRegistration, handler_fn};
 use maitred::node::LoadSample;
 
 use super::figure::Figure;
@@ -36,7 +36,7 @@ pub(super) async fn measure(stage: &Stage, rounds: usize, bar: &ProgressBar) -> 
 struct Pair {
     caller: Agent,
     callee: Agent,
-    _service: Registration,
+    _service: ServiceRegistration,
     asked: Arc<Asked>,
 }
 

@@ -74,7 +74,7 @@ fn confirmed(name: &LineName, players: u64) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-async fn with_progress(line: &Line, players: u64) -> Result<maitred::queue::SweepReport, Failure> {
+async fn with_progress(line: &Line, players: u64) -> Result<maitred::queue::LineSweepReport, Failure> {
     let clearing = line.clear();
     if players < BAR_FROM {
         return Ok(clearing.await?);

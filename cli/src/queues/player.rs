@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use maitred::ids::{Epoch, LineName, NodeId, Player, SessionId};
-use maitred::queue::{PassRow, Place, Ticket};
+use maitred::queue::{PassRow, Position, Ticket};
 use maitred::store::Row;
 
 use super::super::Failure;
@@ -80,14 +80,14 @@ pub(super) async fn run(context: &Context, name: &LineName, player: &Player) -> 
     let now = hall.store.clock().now_ms();
     let pass = pass.map(|pass| ShownPass::new(pass, &row, now));
     let (state, place, left_ms) = match place {
-        Place::Waiting { lane, position, estimate_ms, .. } => {
+        Position::Waiting { lane, position, estimate_ms, .. } => {
             (State::Waiting, Some(Standing { position, lane, estimate_ms }), None)
         }
-        Place::Away { left_ms } => (State::Away, None, Some(left_ms)),
-        Place::None if pass.as_ref().is_some_and(|pass| !pass.void && pass.expires_in_ms > 0) => {
+        Position::Away { left_ms } => (State::Away, None, Some(left_ms)),
+        Position::None if pass.as_ref().is_some_and(|pass| !pass.void && pass.expires_in_ms > 0) => {
             (State::Admitted, None, None)
         }
-        Place::None => (State::None, None, None),
+        Position::None => (State::None, None, None),
     };
     let ticket = ticket.map(|ticket| ShownTicket::new(&ticket, now));
     let whole = Whole {

@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use crate::agent::backend::{Backend, BackendEvent, Inventory, Redeemed};
 use crate::error::Result;
 use crate::ids::Player;
-use crate::message::Registration;
+use crate::message::ServiceRegistration;
 
 use super::agent::Agent;
 
@@ -19,11 +19,11 @@ const GIVE_UP_MAX: Duration = Duration::from_secs(3);
 pub struct BackendAgent<I: Inventory> {
     agent: Agent,
     backend: Arc<Backend<I>>,
-    _places: Registration,
+    _places: ServiceRegistration,
 }
 
 impl<I: Inventory> BackendAgent<I> {
-    pub(super) fn new(agent: Agent, backend: Arc<Backend<I>>, places: Registration) -> Self {
+    pub(super) fn new(agent: Agent, backend: Arc<Backend<I>>, places: ServiceRegistration) -> Self {
         Self { agent, backend, _places: places }
     }
 
@@ -45,6 +45,13 @@ impl<I: Inventory> BackendAgent<I> {
     /// Places that are promised and neither handed over nor given back.
     pub fn promised(&self) -> usize {
         self.backend.ledger().promised()
+    }
+
+    /// Places that lines hold here for players on their way, or for players who have come and whom the published count does not
+    /// include yet, as of the last heartbeat. For an inventory with a count of its own: tokens are issued within the soft cap
+    /// only where these places are left.
+    pub fn held_by_lines(&self) -> u64 {
+        self.backend.core.arrivals.held()
     }
 
     /// The inventory has places that it did not have a moment ago: whoever waits for one is served at once instead of within

@@ -1,7 +1,7 @@
 //! What becomes of the tokens that a backend holds places for.
 
 use crate::error::Result;
-use crate::ids::{Player, TokenId};
+use crate::ids::{Player, Role, TokenId};
 use crate::store::Key;
 use crate::token::{Book, ConsumeOutcome};
 
@@ -9,14 +9,24 @@ use super::inventory::Inventory;
 use super::state::{Backend, Unknown};
 
 impl<I: Inventory> Backend<I> {
-    /// The book for a join. Where the config in force has lines, the place of the token stays held until a heartbeat counts
-    /// the arrival; without lines nobody reads what is held, and each join would pay for it.
-    pub(super) fn book_for_joins(&self) -> Book {
+    /// The book for issues and joins. Where lines lead here, an issue leaves them what they have promised, and the place of a
+    /// token stays held until a heartbeat counts the arrival; without lines nobody reads what is held, and each player would
+    /// pay for it.
+    pub(super) fn book_for_places(&self) -> Book {
         let book = self.core.book.clone();
-        match self.core.config().lines.values().map(|line| line.arrive_ms).max() {
+        match self.lines_hold_ms() {
             Some(arrive_ms) => book.counting(self.core.arrivals.clone(), arrive_ms),
             None => book,
         }
+    }
+
+    /// How long the lines that may pick this backend hold a place, by the config in force; `None` where there are none.
+    pub(super) fn lines_hold_ms(&self) -> Option<u64> {
+        if self.core.identity.role != Role::backend() {
+            return None;
+        }
+        let config = self.core.config();
+        config.lines.values().filter(|line| line.pick.picks().0).map(|line| line.arrive_ms).max()
     }
 
     /// Gives back the places of tokens that are over.

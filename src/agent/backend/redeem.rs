@@ -68,7 +68,7 @@ impl<I: Inventory> Backend<I> {
                 Redeem::Consume { id, epoch, op } => {
                     let server = NodeEpoch { id: self.core.identity.id.clone(), epoch };
                     let guard = Unknown::new(self, &id);
-                    let outcome = self.book_for_joins().consume(&id, player, &server, &op).await;
+                    let outcome = self.book_for_places().consume(&id, player, &server, &op).await;
                     match outcome {
                         Ok(ConsumeOutcome::Consumed) => {
                             let delivered = self.ledger().deliver(&id);

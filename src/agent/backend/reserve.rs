@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use crate::agent::model::{NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE};
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeEpoch, Player, TokenId};
-use crate::message::{CallError, Incoming, Registration, json_handler};
+use crate::message::{CallError, Incoming, ServiceRegistration, json_handler};
 use crate::node::NodeState;
 use crate::token::{IssueOrder, IssueOutcome};
 
@@ -19,7 +19,7 @@ const RELEASES_MAX: usize = 64;
 
 impl<I: Inventory> Backend<I> {
     /// Answers `places.reserve` from now on, for as long as the registration is kept.
-    pub fn register(self: &Arc<Self>) -> Result<Registration> {
+    pub fn register(self: &Arc<Self>) -> Result<ServiceRegistration> {
         let backend = Arc::clone(self);
         let handler = json_handler(move |request: PlaceRequest, call: Incoming| {
             let backend = Arc::clone(&backend);
@@ -101,7 +101,7 @@ impl<I: Inventory> Backend<I> {
     ) -> Result<PlaceAnswer, CallError> {
         // A future that is dropped leaves the entry to the settling loop.
         let guard = Unknown::new(self, &order.id);
-        let outcome = self.core.book.issue(server, &mut order).await;
+        let outcome = self.book_for_places().issue(server, &mut order).await;
         let (code, why, reason) = match outcome {
             Ok(IssueOutcome::Issued(token)) => {
                 let hinted = self.ledger().issued(&token);
@@ -120,6 +120,9 @@ impl<I: Inventory> Backend<I> {
             Ok(IssueOutcome::Attempt) => (NoPlaceCode::Attempt, "the request is further already".to_owned(), "attempt"),
             Ok(IssueOutcome::Cancelled) => {
                 (NoPlaceCode::Cancelled, "the request was cancelled".to_owned(), "cancelled")
+            }
+            Ok(IssueOutcome::NoPlace) => {
+                (NoPlaceCode::NoPlace, "lines have promised its places".to_owned(), "promised_to_lines")
             }
             Ok(IssueOutcome::Late) => (NoPlaceCode::Late, "the attempt's deadline is over".to_owned(), "late"),
             // The store's refusal of a repeat says nothing of the first try.

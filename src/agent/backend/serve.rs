@@ -29,7 +29,7 @@ const DEEP: usize = 1_024;
 const LATE_MS: u64 = 10_000;
 
 /// How far one wish came.
-enum Served {
+pub(in crate::agent) enum Served {
     /// Its player has the place.
     Issued,
     /// It wants none any more, or somebody else serves it. The place is home.
@@ -169,9 +169,11 @@ impl<I: Inventory> Backend<I> {
 
     fn wait_lines(&self) -> Result<[Line; 2]> {
         let (core, config) = (&self.core, self.core.config());
+        let leads_here = self.lines_hold_ms().is_some();
         let line = |name| {
             let options = config.wait.options(name);
-            Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)
+            let line = Line::new(core.store.clone(), core.verifier.clone(), core.control.clone(), options)?;
+            Ok::<_, Error>(if leads_here { line.counting(core.arrivals.clone()) } else { line })
         };
         Ok([line(LineName::wait())?, line(LineName::wait_for(&core.identity.id))?])
     }
@@ -230,8 +232,7 @@ impl<I: Inventory> Backend<I> {
         self.ledger().issuing(&order, server.epoch, place, order.issued_at_ms.saturating_add(times.ttl_ms));
         self.notify(BackendEvent::PlacePromised { player: order.player.clone(), token: order.id.clone() });
         metrics::counter!("maitred_places_promised_total").increment(1);
-        let issued = self.settle_drain(&server, &order, false).await?;
-        Ok(if issued { Served::Issued } else { Served::NotNeeded })
+        self.settle_drain(&server, &order, false).await
     }
 
     /// A place for a wish. The inventory's answer is never cut off: one that comes too late goes straight back.
@@ -255,23 +256,23 @@ impl<I: Inventory> Backend<I> {
         }
     }
 
-    /// Asks the store until it is definite whether the ticket became the token of `order`; true where it did. An outcome
-    /// that is not known is left to the settling loop, with the place.
+    /// Asks the store until it is definite whether the ticket became the token of `order`. An outcome that is not known is
+    /// left to the settling loop, with the place.
     pub(in crate::agent) async fn settle_drain(
         &self,
         server: &NodeEpoch,
         order: &IssueOrder,
         repeat: bool,
-    ) -> Result<bool> {
+    ) -> Result<Served> {
         let guard = Unknown::new(self, &order.id);
         let times = self.core.config().book_options();
         let Some((line, wish)) = self.serving.drains().get(&order.id).cloned() else {
             // Settled by somebody else.
             guard.settled();
-            return Ok(false);
+            return Ok(Served::NotNeeded);
         };
         let outcome = line.drain(server, &wish, &order.id, &order.payload, &times).await;
-        let (failed, reason) = match outcome {
+        let (ended, reason) = match outcome {
             Ok(Drained::Issued(token)) => {
                 let hinted = self.ledger().issued(&token);
                 self.serving.drains().remove(&order.id);
@@ -279,15 +280,16 @@ impl<I: Inventory> Backend<I> {
                 if hinted {
                     self.check_row(token.id.clone(), token.player.clone()).await;
                 }
-                return Ok(true);
+                return Ok(Served::Issued);
             }
-            Ok(Drained::Gone) => (None, "line_changed"),
-            Ok(Drained::Away) => (None, "holder_gone"),
-            Ok(Drained::NotNeeded) => (None, "not_needed"),
+            Ok(Drained::Gone) => (Ok(Served::NotNeeded), "line_changed"),
+            Ok(Drained::Away) => (Ok(Served::NotNeeded), "holder_gone"),
+            Ok(Drained::NotNeeded) => (Ok(Served::NotNeeded), "not_needed"),
+            Ok(Drained::NoPlace) => (Ok(Served::NoPlace), "promised_to_lines"),
             Err(error) if error.may_have_changed() || (repeat && self.may_still_come(order, &error)) => {
                 return Err(error);
             }
-            Err(error) => (Some(error), "refused"),
+            Err(error) => (Err(error), "refused"),
         };
         let place = self.ledger().not_issued(&order.id);
         self.serving.drains().remove(&order.id);
@@ -296,7 +298,7 @@ impl<I: Inventory> Backend<I> {
             // Not a reason to look at the lines again: whoever serves them goes on by itself.
             self.return_place(&order.id, &order.player, place, reason);
         }
-        failed.map_or(Ok(false), Err)
+        ended
     }
 
     /// The refusal of a repeat says nothing of the first try, as long as that one can still reach the store.

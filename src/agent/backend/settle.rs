@@ -13,6 +13,7 @@ use crate::store::{SKEW_MS, boot_ms};
 use crate::token::{ConsumeOutcome, TokenEvent, Unsettled};
 
 use super::inventory::Inventory;
+use super::serve::Served;
 use super::state::{Backend, BootList, Unknown};
 
 /// Longest wait between two rounds of a backend that has left.
@@ -102,7 +103,7 @@ impl<I: Inventory> Backend<I> {
             Unsettled::Issue { epoch, order } => {
                 let (id, server) = (order.id.clone(), NodeEpoch { id: own, epoch });
                 let issued = if self.serving.is_drain(&id) {
-                    self.settle_drain(&server, &order, true).await.unwrap_or(false)
+                    matches!(self.settle_drain(&server, &order, true).await, Ok(Served::Issued))
                 } else {
                     self.settle_issue(&server, order, true).await.is_ok()
                 };
@@ -114,7 +115,7 @@ impl<I: Inventory> Backend<I> {
             }
             Unsettled::Consume { id, player, epoch, op } => {
                 let guard = Unknown::new(self, &id);
-                match self.book_for_joins().consume(&id, &player, &NodeEpoch { id: own, epoch }, &op).await {
+                match self.book_for_places().consume(&id, &player, &NodeEpoch { id: own, epoch }, &op).await {
                     Ok(ConsumeOutcome::Consumed) => self.ledger().consumed_unheard(&id),
                     Ok(ConsumeOutcome::NotClaimed) | Err(Error::LeaseLost { .. }) => {
                         tracing::info!(token = %id, "settled a consume");

@@ -46,7 +46,7 @@ pub(in crate::agent) async fn route(core: Arc<Core>, mut items: mpsc::Receiver<F
                 FeedChannel::Inbox => core.inbox.take(bytes),
                 FeedChannel::Control => core.refresh_control().await,
                 FeedChannel::Node => {
-                    if let Err(error) = core.directory.hear(&bytes).await {
+                    if let Err(error) = core.directory.on_event(&bytes).await {
                         tracing::debug!(%error, "could not look at a node again");
                     }
                 }

@@ -48,7 +48,7 @@ pub(in crate::agent) async fn heart(core: Arc<Core>) {
                 if joined {
                     // A join says so itself.
                     if std::mem::take(&mut lapsed) && beating {
-                        core.lease.tell(LeaseEvent::Resumed { epoch: core.lease.epoch() });
+                        core.lease.notify(LeaseEvent::Resumed { epoch: core.lease.epoch() });
                     }
                     core.set_status(AgentStatus::Member { epoch: core.lease.epoch() });
                 } else {
@@ -68,7 +68,7 @@ pub(in crate::agent) async fn heart(core: Arc<Core>) {
         }
         if core.lease.epoch() != Epoch::NONE && !core.lease.is_valid() && !lapsed {
             lapsed = true;
-            core.lease.tell(LeaseEvent::Lost { epoch: core.lease.epoch() });
+            core.lease.notify(LeaseEvent::Lost { epoch: core.lease.epoch() });
         }
     }
     goodbye(&core, &mut member, joined).await;
@@ -143,7 +143,7 @@ fn refused(core: &Core, error: &Error) -> bool {
     }
     if let Error::DuplicateNode { addr, lease_left_ms, .. } = error {
         let event = LeaseEvent::Duplicate { addr: addr.clone(), lease_left_ms: *lease_left_ms };
-        core.lease.tell(event);
+        core.lease.notify(event);
         core.set_status(AgentStatus::Duplicate { addr: addr.clone(), lease_left_ms: *lease_left_ms });
         return true;
     }

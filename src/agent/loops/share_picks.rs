@@ -94,7 +94,7 @@ async fn exchange(proxy: &Proxy, bump: &mut Option<Bump>, heard: &mut Heard) -> 
         *bump = Bump::next(proxy);
     }
     *heard = hear(store, &proxy.core.identity.id, halflife_ms).await?;
-    proxy.candidates().hear(&heard.picks, boot_ms());
+    proxy.candidates().take_shared_picks(&heard.picks, boot_ms());
     Ok(())
 }
 

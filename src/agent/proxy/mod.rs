@@ -1,13 +1,14 @@
 //! A proxy: turns a request into a claimed place.
 //!
 //! In order of reading: [`verdict`] (whether anybody is asked at all), [`charge`] (the limits of a player), [`pick`] (where
-//! to), [`dispatch`] (the chain of attempts), [`take`] (a reservation that exists), [`claiming`] (a claim that nobody has
+//! to), [`dispatch`] (the chain of attempts; [`nobody`] says why there is none), [`take`] (a reservation that exists), [`claiming`] (a claim that nobody has
 //! taken over yet), [`cancel`] (giving up), [`placement`] (a fresh login), and [`state`] (what they share).
 
 mod cancel;
 mod charge;
 mod claiming;
 mod dispatch;
+mod nobody;
 mod pick;
 mod placement;
 mod state;

@@ -1,7 +1,7 @@
 //! A proxy's choice of backends: the pure ranking of `select` with what this proxy knows.
 
 use crate::ids::NodeId;
-use crate::select::{Ask, LOCALITY, Order, Ranking, Scene, Setting, rank};
+use crate::select::{Ask, LOCALITY, Order, RankContext, Ranking, Setting, rank};
 use crate::store::boot_ms;
 
 use super::state::Proxy;
@@ -24,13 +24,13 @@ impl Proxy {
         let mut candidates = self.candidates();
         let now_ms = boot_ms();
         candidates.take_in(&snapshot, &switches, &setting, now_ms);
-        let scene = Scene {
+        let context = RankContext {
             ask,
             order: if by_kept { Order::MostKept } else { Order::Score },
             stale_after_ms: config.stale_after_ms(),
             now_ms,
         };
-        let ranking = rank(&candidates, &scene, most);
+        let ranking = rank(&candidates, &context, most);
         if let Some(best) = ranking.picks.first() {
             candidates.picked(&best.node.id, now_ms, selector.recent_picks.shared);
         }

@@ -122,7 +122,11 @@ impl QueueClient {
     /// What a place that the store is asked of from now on is known as of.
     pub(super) fn moment(&self) -> Moment {
         let lease = &self.core.lease;
-        Moment { epoch: lease.epoch(), lease_generation: lease.gaps(), connection_generation: self.core.store.breaks() }
+        Moment {
+            epoch: lease.epoch(),
+            lease_generation: lease.generation(),
+            connection_generation: self.core.store.connection_generation(),
+        }
     }
 
     /// The lease was over since the place was last known to be there, or it was never entered under this visit.

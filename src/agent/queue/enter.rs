@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::Result;
-use crate::queue::{Admission, AdmissionPick, Entered};
+use crate::queue::{Admission, Destination, Entered};
 
 use super::client::{QueueClient, Why};
 use super::leaves::{LeaveKind, LeaveRequest};
@@ -62,7 +62,7 @@ impl Drop for Entering<'_> {
 impl QueueClient {
     /// Puts a player into a line, in the order in which that is asked for: an earlier one of the player here ends. An error
     /// leaves the place to be kept for the grace, for a pass; a request leaves nothing.
-    pub(super) async fn enter(&self, waiter: &Arc<Waiter>, offer: Option<&AdmissionPick>) -> Result<Entrance> {
+    pub(super) async fn enter(&self, waiter: &Arc<Waiter>, offer: Option<&Destination>) -> Result<Entrance> {
         let turn = self.turns.lock(&waiter.key()).await;
         let me = self.core.acting()?;
         if waiter.is_over() {

@@ -10,7 +10,7 @@ use crate::agent::core::Core;
 use crate::error::Result;
 use crate::ids::LineName;
 use crate::node::Snapshot;
-use crate::queue::{AdmissionPick, Admitter, Line, LineOptions};
+use crate::queue::{Admitter, Destination, Line, LineOptions};
 
 /// Longest time between two polls of a wait line.
 const WAIT_TICK: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl LineHandle {
     }
 
     /// Where a player who enters now could go at once.
-    pub fn offer(&self, snapshot: &Snapshot) -> Option<AdmissionPick> {
+    pub fn offer(&self, snapshot: &Snapshot) -> Option<Destination> {
         self.login.as_ref()?.offers.lock().unwrap_or_else(PoisonError::into_inner).offer(snapshot)
     }
 

@@ -6,7 +6,7 @@ use tracing::Span;
 
 use crate::error::{Error, Result};
 use crate::ids::{LineName, Player, SessionId};
-use crate::queue::{Admission, Attributes, Failed, Left, Place, QueuedPlace};
+use crate::queue::{Admission, Attributes, Failed, Left, Position, QueuedPlace};
 
 use super::client::QueueClient;
 use super::enter::Entrance;
@@ -124,7 +124,7 @@ impl QueueClient {
         let (seq, lane) = (admission.seq, admission.lane);
         let mut place = QueuedPlace { session, seq, lane, position: 1, estimate_ms: None };
         match at.position(player).await {
-            Ok(Place::Waiting { position, estimate_ms, .. }) => {
+            Ok(Position::Waiting { position, estimate_ms, .. }) => {
                 (place.position, place.estimate_ms) = (position, estimate_ms)
             }
             Ok(_) => {}

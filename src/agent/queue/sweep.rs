@@ -12,7 +12,7 @@ use crate::agent::core::{Core, jitter};
 use crate::error::Result;
 use crate::ids::{LineName, NodeId};
 use crate::node::roster;
-use crate::queue::{LineOptions, SweepReport, lines};
+use crate::queue::{LineOptions, LineSweepReport, lines};
 
 use super::line_handle::line;
 
@@ -44,7 +44,7 @@ pub(in crate::agent) async fn sweep_lines(core: Arc<Core>) {
         };
         match swept {
             Ok(report) => {
-                if report != SweepReport::default() {
+                if report != LineSweepReport::default() {
                     tracing::info!(?report, "swept the lines");
                 }
                 if all {
@@ -57,7 +57,7 @@ pub(in crate::agent) async fn sweep_lines(core: Arc<Core>) {
 }
 
 /// One sweep, from the line after `last` on.
-async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<SweepReport> {
+async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<LineSweepReport> {
     let config = core.config();
     let mut names: BTreeSet<LineName> = lines(&core.store).await?.into_iter().collect();
     if all {
@@ -65,7 +65,7 @@ async fn sweep(core: &Core, all: bool, last: &mut Option<LineName>) -> Result<Sw
     }
     let (done, to_do): (Vec<&LineName>, Vec<&LineName>) =
         names.iter().partition(|name| last.as_ref().is_some_and(|last| *name <= last));
-    let (mut report, mut failure) = (SweepReport::default(), None);
+    let (mut report, mut failure) = (LineSweepReport::default(), None);
     for name in to_do.into_iter().chain(done).take(LINES_MAX) {
         *last = Some(name.clone());
         let options = config.lines.get(name).map_or_else(|| unconfigured(name, &config), |line| line.options(name));

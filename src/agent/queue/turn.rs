@@ -168,14 +168,14 @@ impl QueueClient {
     async fn hand_out(&self, admission: Admission) -> Admitted {
         let (core, pass) = (&self.core, &admission.pass);
         let picked = [pass.server.as_ref(), pass.link.as_ref()];
-        let is_unknown = |id: &NodeId| core.directory.look(id).is_none();
+        let is_unknown = |id: &NodeId| core.directory.view_of(id).is_none();
         if picked.into_iter().flatten().any(is_unknown) {
             // Whoever admitted knows a node that is new.
             if let Err(error) = core.directory.refresh().await {
                 tracing::debug!(%error, "could not look for the address of an admission");
             }
         }
-        let addr = |id: Option<&NodeId>| core.directory.look(id?).map(|view| view.record.addr.clone());
+        let addr = |id: Option<&NodeId>| core.directory.view_of(id?).map(|view| view.record.addr.clone());
         let [addr, link_addr] = picked.map(addr);
         Admitted {
             line: pass.line.clone(),

@@ -17,7 +17,7 @@ impl Directory {
     /// Errors: [`Error::NodeNotFound`], [`Error::NodeSuspect`], [`Error::NodeOffline`] (also for a node that is expected and
     /// was not seen), [`Error::NodeRemoved`].
     pub async fn resolve(&self, id: &NodeId) -> Result<Arc<NodeRecord>> {
-        if let Some(view) = self.look(id).filter(|view| view.liveness == Liveness::Online) {
+        if let Some(view) = self.view_of(id).filter(|view| view.liveness == Liveness::Online) {
             return Ok(view.record);
         }
         // Heartbeats of roles that are left out are not heard.
@@ -27,7 +27,7 @@ impl Directory {
             self.read_one(id).await?;
         }
         // A row that was just read is judged as of now, not as of the last read of all.
-        let view = if heard { self.look(id) } else { self.view().look(id, self.inner.store.clock().now_ms()) };
+        let view = if heard { self.view_of(id) } else { self.view().view_of(id, self.inner.store.clock().now_ms()) };
         match view {
             None => Err(Error::NodeNotFound(id.clone())),
             Some(view) => match view.liveness {

@@ -54,7 +54,7 @@ fn r_10_a_beat_heard_while_a_goodbye_is_looked_up_counts_for_more() {
     let known = view.get(&node()).cloned().expect("known");
     view.apply(beat(1, 2, 1_100), 1_100);
     assert_eq!(view.leave(&known), None);
-    assert_eq!(view.look(&node(), 1_100).expect("known").liveness, Liveness::Online);
+    assert_eq!(view.view_of(&node(), 1_100).expect("known").liveness, Liveness::Online);
     let known = view.get(&node()).cloned().expect("known");
     assert_eq!(view.leave(&known), Some(DirectoryEvent::Offline { node: node() }));
     assert_eq!(view.leave(&known), None, "told once");
@@ -83,7 +83,7 @@ fn env_7_a_beat_of_the_removed_age_is_not_taken_in_and_a_removed_id_is_dropped()
     assert_eq!(view.age(2_500), [DirectoryEvent::Removed { node: node() }]);
     let known = view.get(&node()).cloned().expect("remembered");
     assert_eq!(view.leave(&known), None);
-    assert_eq!(view.look(&node(), 2_600).expect("remembered").liveness, Liveness::Removed);
+    assert_eq!(view.view_of(&node(), 2_600).expect("remembered").liveness, Liveness::Removed);
     assert!(view.snapshot(2_600, false).nodes.is_empty());
     let back = DirectoryEvent::Joined { node: node(), epoch: Epoch(1) };
     assert_eq!(view.apply(beat(1, 9, 2_700), 2_700), Some(back));

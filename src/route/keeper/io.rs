@@ -4,7 +4,7 @@ use crate::error::{Error, Result, RouteRefusal};
 use crate::ids::{NodeId, ObjectKey, OperationId};
 use crate::store::boot_ms;
 
-use super::super::book::{AcquireOutcome, RouteReleased};
+use super::super::book::{AcquireOutcome, RouteReleaseOutcome};
 use super::super::forward::Local;
 use super::super::kind::{Ack, ObjectType, Removal, Storage};
 use super::super::record::{Cas, Held, Route, RouteState, RouteVersion};
@@ -42,7 +42,7 @@ impl<K: ObjectType> Inner<K> {
     /// Takes the object and loads it.
     pub(super) async fn take(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<RouteVersion> {
         let hub = &self.hub;
-        let (sent, gaps) = (boot_ms(), hub.lease.gaps());
+        let (sent, lease_generation) = (boot_ms(), hub.lease.generation());
         let known = hub.table.cached(key);
         let held = match hub.book.acquire(key, known.as_deref(), self.is_fenced()).await? {
             AcquireOutcome::Acquired(held) => held,
@@ -55,7 +55,7 @@ impl<K: ObjectType> Inner<K> {
         match self.load(key).await {
             Ok(Some((object, cas))) => {
                 let (version, route) = (held.version, route_of(&held));
-                let mut live = Live::new(object, held, cas, sent, gaps);
+                let mut live = Live::new(object, held, cas, sent, lease_generation);
                 self.kind.promoted(key, &mut live.object).await;
                 **guard = Some(live);
                 // Not before: a callback that panics leaves nothing in memory.
@@ -92,7 +92,7 @@ impl<K: ObjectType> Inner<K> {
     /// Asks the store whether the object is this node's still; if not it is dropped.
     pub(super) async fn confirm(&self, key: &ObjectKey, guard: &mut Guard<K::Object>) -> Result<()> {
         let Some(live) = guard.as_mut() else { return Ok(()) };
-        let (sent, gaps) = (boot_ms(), self.hub.lease.gaps());
+        let (sent, lease_generation) = (boot_ms(), self.hub.lease.generation());
         // Another epoch of this node is another owner.
         let outcome = match self.hub.lease.require()? {
             epoch if epoch == live.held.owner.epoch => self.hub.book.renew(&live.held).await,
@@ -100,7 +100,7 @@ impl<K: ObjectType> Inner<K> {
         };
         match outcome {
             Ok(()) => {
-                live.renewed(sent, gaps);
+                live.renewed(sent, lease_generation);
                 Ok(())
             }
             Err(error) => self.settle(key, guard, error).await,
@@ -194,9 +194,9 @@ impl<K: ObjectType> Inner<K> {
     }
 
     async fn renew(&self, live: &mut Live<K::Object>) -> Result<()> {
-        let (sent, gaps) = (boot_ms(), self.hub.lease.gaps());
+        let (sent, lease_generation) = (boot_ms(), self.hub.lease.generation());
         self.hub.book.renew(&live.held).await?;
-        live.renewed(sent, gaps);
+        live.renewed(sent, lease_generation);
         Ok(())
     }
 
@@ -208,8 +208,9 @@ impl<K: ObjectType> Inner<K> {
                 None => {
                     let data = self.kind.encode(&live.object)?;
                     live.dirty = false;
-                    let (sent_boot_ms, gaps) = (boot_ms(), self.hub.lease.gaps());
-                    let tried = Unsettled { op: OperationId::fresh(), data, unknown: false, sent_boot_ms, gaps };
+                    let (sent_boot_ms, lease_generation) = (boot_ms(), self.hub.lease.generation());
+                    let tried =
+                        Unsettled { op: OperationId::fresh(), data, unknown: false, sent_boot_ms, lease_generation };
                     live.unsettled.insert(tried).clone()
                 }
             };
@@ -290,12 +291,12 @@ impl<K: ObjectType> Inner<K> {
     /// `Some` where it was another's already.
     pub(super) async fn give_up(&self, held: &Held, delete: bool) -> Result<Option<Option<NodeId>>> {
         match self.hub.book.release(held, delete).await? {
-            RouteReleased::Released(version) => {
+            RouteReleaseOutcome::Released(version) => {
                 let free = Route { owner: None, version, state: RouteState::Free, ..route_of(held) };
                 self.hub.table.wrote(free, false);
                 Ok(None)
             }
-            RouteReleased::Lost(owner) => Ok(Some(owner)),
+            RouteReleaseOutcome::Lost(owner) => Ok(Some(owner)),
         }
     }
 }

@@ -37,8 +37,8 @@ pub(in crate::route) struct Live<T> {
     pub renewed_boot_ms: u64,
     /// When nothing was left to save for the last time: the sending of that write.
     pub saved_boot_ms: u64,
-    /// The gaps of the lease before that write was sent.
-    pub gaps: u64,
+    /// The generation of the lease before that write was sent.
+    pub lease_generation: u64,
     /// A write that gives the object away was sent, and nobody knows whether it had its effect.
     pub doubtful: bool,
     /// Tries of the timer that failed since one did not.
@@ -58,8 +58,8 @@ pub(in crate::route) struct Unsettled {
     pub unknown: bool,
     /// When it was sent first, on the machine's clock: its repeat may be answered without a write.
     pub sent_boot_ms: u64,
-    /// The gaps of the lease before that.
-    pub gaps: u64,
+    /// The generation of the lease before that.
+    pub lease_generation: u64,
 }
 
 /// The lock of a slot, until it is dropped.
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Slot<T> {
     }
 
     /// Looks at the object; `None` while somebody is at it, or without one.
-    pub fn look<R>(&self, at: impl FnOnce(&Live<T>) -> R) -> Option<R> {
+    pub fn peek<R>(&self, at: impl FnOnce(&Live<T>) -> R) -> Option<R> {
         self.state.try_lock().ok()?.as_ref().map(at)
     }
 
@@ -137,7 +137,7 @@ impl Drop for Mark<'_> {
 }
 
 impl<T> Live<T> {
-    pub fn new(object: T, held: Held, cas: Cas, sent_boot_ms: u64, gaps: u64) -> Self {
+    pub fn new(object: T, held: Held, cas: Cas, sent_boot_ms: u64, lease_generation: u64) -> Self {
         Self {
             object,
             held,
@@ -147,7 +147,7 @@ impl<T> Live<T> {
             used_boot_ms: boot_ms(),
             renewed_boot_ms: sent_boot_ms,
             saved_boot_ms: sent_boot_ms,
-            gaps,
+            lease_generation,
             doubtful: false,
             failures: 0,
             put_off_boot_ms: 0,
@@ -156,16 +156,16 @@ impl<T> Live<T> {
     }
 
     /// A write that was sent then was answered: the record was this node's.
-    pub fn renewed(&mut self, sent_boot_ms: u64, gaps: u64) {
+    pub fn renewed(&mut self, sent_boot_ms: u64, lease_generation: u64) {
         self.renewed_boot_ms = sent_boot_ms;
-        self.gaps = gaps;
+        self.lease_generation = lease_generation;
         self.doubtful = false;
     }
 
     /// A save was answered. A repeat says that the first try arrived, and nothing of what came after it.
     pub fn saved(&mut self, tried: &Unsettled) {
         if !tried.unknown || (!self.doubtful && tried.sent_boot_ms > self.renewed_boot_ms) {
-            self.renewed(tried.sent_boot_ms, tried.gaps);
+            self.renewed(tried.sent_boot_ms, tried.lease_generation);
         }
     }
 
@@ -178,7 +178,7 @@ impl<T> Live<T> {
             && !self.doubtful
             && lease.is_valid()
             && lease.epoch() == self.held.owner.epoch
-            && lease.gaps() == self.gaps
+            && lease.generation() == self.lease_generation
         {
             Local::Writable(self.held.version)
         } else {
@@ -201,7 +201,7 @@ pub(super) mod tests {
     }
 
     fn tried(sent_boot_ms: u64, unknown: bool) -> Unsettled {
-        Unsettled { op: OperationId::fresh(), data: String::new(), unknown, sent_boot_ms, gaps: 3 }
+        Unsettled { op: OperationId::fresh(), data: String::new(), unknown, sent_boot_ms, lease_generation: 3 }
     }
 
     // the store counts the lock timeout from the try that had its effect, so the owner must not count from a later one.
@@ -209,13 +209,13 @@ pub(super) mod tests {
     fn r_18_a_repeated_save_counts_from_its_first_sending() {
         let mut object = live(1_000);
         object.saved(&tried(2_000, false));
-        assert_eq!((object.renewed_boot_ms, object.gaps), (2_000, 3));
+        assert_eq!((object.renewed_boot_ms, object.lease_generation), (2_000, 3));
         object.saved(&tried(3_000, true));
         assert_eq!(object.renewed_boot_ms, 3_000);
         // The store was asked whose it is after the first try.
         object.renewed(5_000, 4);
         object.saved(&tried(4_000, true));
-        assert_eq!((object.renewed_boot_ms, object.gaps), (5_000, 4));
+        assert_eq!((object.renewed_boot_ms, object.lease_generation), (5_000, 4));
         // It may have been given away since.
         object.doubtful = true;
         object.saved(&tried(6_000, true));

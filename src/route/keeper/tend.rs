@@ -37,7 +37,7 @@ impl<K: ObjectType> Keeper<K> {
             let slots = self.inner.slots();
             let due = slots.iter().filter(|(_, slot)| {
                 // Whoever is at it uses it, and the next round comes.
-                let due = slot.look(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
+                let due = slot.peek(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
                 due != Due::Nothing
             });
             due.map(|(key, _)| key.clone()).collect()

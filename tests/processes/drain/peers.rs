@@ -47,7 +47,7 @@ async fn nod_12_a_peer_is_connecting_until_seen_offline_when_late_and_never_sent
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
 
-    let view = p1.agent().directory().look(&id("b2")).expect("expected");
+    let view = p1.agent().directory().view_of(&id("b2")).expect("expected");
     assert_eq!((view.liveness, view.record.epoch), (Liveness::Connecting, Epoch::NONE));
     assert_eq!(view.record.addr, "b2.example:25565");
     let snapshot = p1.agent().directory().snapshot();
@@ -111,7 +111,7 @@ async fn nod_8_a_store_that_is_away_turns_no_expected_node_offline() {
     let mut patient = expecting(config("p1", "proxy", &store.url()), &["b1"]);
     patient.directory.refresh_ms = 300;
     let p1 = proxy(patient).await;
-    let liveness = || p1.agent().directory().look(&id("b1")).expect("expected").liveness;
+    let liveness = || p1.agent().directory().view_of(&id("b1")).expect("expected").liveness;
     assert_eq!(liveness(), Liveness::Connecting);
     store.sigstop();
     eventually("the view is stale", LIMIT, async || p1.agent().directory().is_stale()).await;

@@ -240,7 +240,7 @@ async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() 
     b1.agent().control().refresh(b1.agent().store(), b1.agent().verifier()).await.expect("read");
     b1.agent().beat_now();
     eventually("the row says so", LIMIT, async || {
-        p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill)
+        p1.agent().directory().view_of(&id("b1")).is_some_and(|view| view.record.kill)
     })
     .await;
     assert!(!p1.agent().control().is_on(KILL), "the proxy has not heard of it");
@@ -250,7 +250,7 @@ async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() 
     tokens(&mut conn, &entry("off", version + 1)).await;
     p1.agent().control().refresh(p1.agent().store(), p1.agent().verifier()).await.expect("read");
     assert!(b1.agent().control().is_on(KILL), "the backend has not heard of the end");
-    assert!(p1.agent().directory().look(&id("b1")).is_some_and(|view| view.record.kill), "nor does its row say so");
+    assert!(p1.agent().directory().view_of(&id("b1")).is_some_and(|view| view.record.kill), "nor does its row say so");
     assert_eq!(transfer(&p1, "alice").await.server, id("b1"));
 }
 

@@ -169,7 +169,7 @@ async fn plc_6_real_clients_log_in_once_each_and_later_ones_on_what_is_left() {
     let waiting = names("waiting", 4);
     for name in &waiting {
         eventually("a place waits", LIMIT, async || {
-            waiter.agent().directory().look(&crate::fixtures::agents::id("lobby-b")).is_some()
+            waiter.agent().directory().view_of(&crate::fixtures::agents::id("lobby-b")).is_some()
         })
         .await;
         pending(&waiter, "lobby-b", name).await;

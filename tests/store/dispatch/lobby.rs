@@ -68,7 +68,7 @@ async fn balanced(proxy: &ProxyAgent, request: Request) -> Balanced {
 }
 
 fn row(proxy: &ProxyAgent, name: &str) -> Option<NodeRecord> {
-    proxy.agent().directory().look(&id(name)).map(|view| (*view.record).clone())
+    proxy.agent().directory().view_of(&id(name)).map(|view| (*view.record).clone())
 }
 
 #[tokio::test]

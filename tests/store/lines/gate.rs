@@ -54,7 +54,7 @@ async fn r_51_a_gate_with_any_burst_runs_at_its_rate() {
 
 /// What the proxy was told of the server's new players a second.
 fn new_players(proxy: &maitred::agent::ProxyAgent, server: &Server) -> Option<f64> {
-    let view = proxy.agent().directory().look(server.agent.agent().lease().id())?;
+    let view = proxy.agent().directory().view_of(server.agent.agent().lease().id())?;
     view.record.load.new_players_per_second
 }
 
@@ -157,7 +157,7 @@ async fn r_43_the_first_proxy_back_after_a_stall_judges_nobody_dead() {
     eventually("p1 is back", LIMIT, async || p1.agent().lease().is_valid()).await;
     server.accepts(true);
     eventually("the server is back", LIMIT, async || {
-        p1.agent().directory().look(server.agent.agent().lease().id()).is_some_and(|view| view.record.accepting)
+        p1.agent().directory().view_of(server.agent.agent().lease().id()).is_some_and(|view| view.record.accepting)
     })
     .await;
     let seen = world.seen().await;

@@ -139,7 +139,7 @@ async fn r_23_who_is_lost_to_the_index_enters_again_and_keeps_the_place() {
     // Somebody says that she dropped, but she is here.
     line.away(&holder, &player("alice"), alice.session()).await.expect("the store");
     eventually("she waits again", LIMIT, async || {
-        matches!(line.position(&player("alice")).await, Ok(maitred::queue::Place::Waiting { position: 1, .. }))
+        matches!(line.position(&player("alice")).await, Ok(maitred::queue::Position::Waiting { position: 1, .. }))
     })
     .await;
 }

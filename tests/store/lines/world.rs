@@ -123,7 +123,7 @@ impl World {
 pub async fn sees_accepting(proxy: &ProxyAgent, server: &Server, accepting: bool) {
     let id = server.agent.agent().lease().id().clone();
     eventually("the proxy sees the server", LIMIT, async || {
-        let view = proxy.agent().directory().look(&id);
+        let view = proxy.agent().directory().view_of(&id);
         view.is_some_and(|view| view.record.accepting == accepting)
     })
     .await;

@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use maitred::envelope::{AuditReason, Keyring, Kind, SCHEMA_VERSION_TEXT, Secret};
 use maitred::error::Error;
 use maitred::ids::{Epoch, NodeId};
-use maitred::message::{Message, Registration, Reply};
+use maitred::message::{Message, Reply, ServiceRegistration};
 use redis::aio::MultiplexedConnection;
 use serde_json::value::RawValue;
 
@@ -45,7 +45,7 @@ struct Scene {
     gate: Gate,
     raw: MultiplexedConnection,
     channel: String,
-    _services: Vec<Registration>,
+    _services: Vec<ServiceRegistration>,
 }
 
 impl Scene {
@@ -192,10 +192,10 @@ async fn msg_4_an_unknown_sender_is_looked_up_once() {
     let late = Member::join(&scene.store.url(), "d").await;
     let _echo = blind.services.register("echo", echo()).expect("a name");
     blind.beat_now().await;
-    assert!(blind.directory.look(&late.id).is_none());
+    assert!(blind.directory.view_of(&late.id).is_none());
     let answer: u64 = late.post.call_json("c:echo", "say", &7, CALL).await.expect("an answer");
     assert_eq!(answer, 7);
-    assert!(blind.directory.look(&late.id).is_some());
+    assert!(blind.directory.view_of(&late.id).is_some());
 }
 
 // ENV-5: with the store's password alone nobody can make a member act.

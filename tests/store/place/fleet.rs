@@ -62,7 +62,7 @@ async fn plc_4_nodes_of_the_directory_are_candidates_until_they_are_drained_kill
     // Full and not accepting says something of load; a registration does not.
     b1.agent().set_accepting(false);
     eventually("b1 is not accepting", PATIENT, async || {
-        proxy.agent().directory().look(&id("b1")).is_some_and(|view| !view.record.accepting)
+        proxy.agent().directory().view_of(&id("b1")).is_some_and(|view| !view.record.accepting)
     })
     .await;
     assert_eq!(placed(&proxy).await.registration.name.as_str(), "b1");

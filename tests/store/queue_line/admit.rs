@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use maitred::ids::{LineName, NodeId, Role};
 use maitred::node::{KILL, NodeState, drain_name};
-use maitred::queue::{Admitter, Attributes, Choice, Entered, GateOptions, LineOptions, Stop, SweepReport};
+use maitred::queue::{Admitter, Attributes, Choice, Entered, GateOptions, LineOptions, LineSweepReport, Stop};
 use redis::AsyncCommands;
 
 use crate::fixtures::lines::{Hall, Member, login, names, player, rounds, snapshot};
@@ -323,7 +323,7 @@ async fn r_6_what_is_no_players_name_holds_nobody_up() {
         let _: () = raw.zadd(hall.key("away:login"), name, 9).await.unwrap();
     }
     assert!(line.sweep().await.unwrap().healed > 0);
-    assert_eq!(line.sweep().await.unwrap(), SweepReport::default());
+    assert_eq!(line.sweep().await.unwrap(), LineSweepReport::default());
     assert!(hall.keys().await.iter().all(|key| !key.starts_with("line:") && !key.starts_with("away:")));
 }
 

@@ -1,5 +1,5 @@
 use maitred::ids::Role;
-use maitred::queue::{Admitter, Choice, Entered, LineOptions, Place};
+use maitred::queue::{Admitter, Choice, Entered, LineOptions, Position};
 
 use crate::fixtures::lines::{Hall, login, player, rounds, snapshot};
 use maitred_testkit::store::TestStore;
@@ -38,7 +38,7 @@ async fn que_10_lanes_are_served_by_their_ratio() {
     // QUE-8: everybody's position is the place in the order that follows.
     let announced = line.positions(700).await.unwrap();
     let probe = player("l1-0150");
-    let Place::Waiting { position, .. } = line.position(&probe).await.unwrap() else { panic!("waits") };
+    let Position::Waiting { position, .. } = line.position(&probe).await.unwrap() else { panic!("waits") };
     assert_eq!(announced[usize::try_from(position).unwrap() - 1], probe);
     while order.len() < 640 {
         hall.open_gate("login").await;

@@ -1,5 +1,5 @@
 use maitred::ids::{Role, SessionId};
-use maitred::queue::{Admitter, Attributes, Choice, Entered, Failed, Left, LineOptions, Place, Stop};
+use maitred::queue::{Admitter, Attributes, Choice, Entered, Failed, Left, LineOptions, Position, Stop};
 use redis::AsyncCommands;
 
 use crate::fixtures::lines::{HOUR_MS, Hall, login, names, player, rounds, snapshot};
@@ -26,11 +26,11 @@ async fn que_1_a_join_repeated_through_another_proxy_keeps_the_place() {
     // the late leave of the connection that p1 had does nothing.
     assert_eq!(l1.leave(&p1.holder(), &player("alice"), &first.session).await.unwrap(), Left::Other);
     assert_eq!(l1.away(&p1.holder(), &player("alice"), &first.session).await.unwrap(), Left::Other);
-    let Place::Waiting { position, .. } = l1.position(&player("alice")).await.unwrap() else { panic!("she waits") };
+    let Position::Waiting { position, .. } = l1.position(&player("alice")).await.unwrap() else { panic!("she waits") };
     assert_eq!(position, 1);
     assert_eq!(l2.leave(&p2.holder(), &player("alice"), &again.session).await.unwrap(), Left::Left);
     assert_eq!(l2.leave(&p2.holder(), &player("alice"), &again.session).await.unwrap(), Left::None);
-    let Place::Waiting { position, .. } = l1.position(&player("bob")).await.unwrap() else { panic!("he waits") };
+    let Position::Waiting { position, .. } = l1.position(&player("bob")).await.unwrap() else { panic!("he waits") };
     assert_eq!(position, 1);
 }
 
@@ -60,7 +60,7 @@ async fn que_3_who_drops_keeps_the_place_and_holds_nobody_up() {
     }
     let dropped = line.away(&p1.holder(), &player("alice"), &sessions[0].session).await.unwrap();
     assert_eq!(dropped, Left::Away);
-    assert!(matches!(line.position(&player("alice")).await.unwrap(), Place::Away { left_ms } if left_ms > 20_000));
+    assert!(matches!(line.position(&player("alice")).await.unwrap(), Position::Away { left_ms } if left_ms > 20_000));
 
     let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
     hall.open_gate("login").await;
@@ -82,14 +82,14 @@ async fn que_3_after_the_grace_the_place_is_gone() {
     let alice = p1.waits(&line, "alice").await;
     p1.waits(&line, "bob").await;
     line.away(&p1.holder(), &player("alice"), &alice.session).await.unwrap();
-    assert_eq!(line.sweep().await.unwrap(), maitred::queue::SweepReport::default(), "the grace is not over");
+    assert_eq!(line.sweep().await.unwrap(), maitred::queue::LineSweepReport::default(), "the grace is not over");
     let _: () = hall.raw.clone().zadd(hall.key("away:login"), "alice", 1_000).await.unwrap();
     assert_eq!(p1.waits(&line, "alice").await.position, 2, "behind bob now, swept or not");
     let alice = p1.waits(&line, "alice").await;
     line.away(&p1.holder(), &player("alice"), &alice.session).await.unwrap();
     let _: () = hall.raw.clone().zadd(hall.key("away:login"), "alice", 1_000).await.unwrap();
     assert_eq!(line.sweep().await.unwrap().out, 1);
-    assert_eq!(line.position(&player("alice")).await.unwrap(), Place::None);
+    assert_eq!(line.position(&player("alice")).await.unwrap(), Position::None);
 }
 
 // QUE-3: the players of a proxy that died keep their places; without this a crash sends thousands to the end.
@@ -126,7 +126,7 @@ async fn que_3_the_players_of_a_dead_proxy_keep_their_places() {
     p3.waits(&l3, "c").await;
     p3.leave().await;
     assert_eq!(l2.sweep().await.unwrap().away, 1);
-    assert!(matches!(l2.position(&player("c")).await.unwrap(), Place::Away { .. }));
+    assert!(matches!(l2.position(&player("c")).await.unwrap(), Position::Away { .. }));
 }
 
 // QUE-13
@@ -155,7 +155,7 @@ async fn que_13_a_failed_transfer_goes_back_to_the_front_and_frees_the_place() {
         let late = line.failed(&p1.who, &admission, &SessionId::fresh(), &attributes, false).await.unwrap();
         assert_eq!(late, Failed::Late);
         if attempt < 3 {
-            let Place::Waiting { position, .. } = line.position(&player("alice")).await.unwrap() else { panic!() };
+            let Position::Waiting { position, .. } = line.position(&player("alice")).await.unwrap() else { panic!() };
             assert_eq!(position, 1, "before bob");
         }
     }
@@ -166,7 +166,7 @@ async fn que_13_a_failed_transfer_goes_back_to_the_front_and_frees_the_place() {
     // of a player who is gone the place is kept, and the next does not wait for it.
     let failed = line.failed(&p1.who, &round.admitted[0], &SessionId::fresh(), &Attributes::default(), true).await;
     assert_eq!(failed.unwrap(), Failed::Away);
-    assert!(matches!(line.position(&player("bob")).await.unwrap(), Place::Away { .. }));
+    assert!(matches!(line.position(&player("bob")).await.unwrap(), Position::Away { .. }));
 }
 
 // QUE-12
@@ -262,7 +262,7 @@ async fn que_12_a_line_of_many_steps_is_healed_and_emptied() {
     let ghosts: Vec<(u64, String)> = (0..1_000).map(|n| (1_000, format!("ghost{n}"))).collect();
     let _: () = raw.zadd_multiple(hall.key("away:login"), &ghosts).await.unwrap();
     assert_eq!(line.heal().await.unwrap().healed, 3_000, "2,000 without an entry, 1,000 without a ticket");
-    assert_eq!(line.heal().await.unwrap(), maitred::queue::SweepReport::default());
+    assert_eq!(line.heal().await.unwrap(), maitred::queue::LineSweepReport::default());
     let counts = |view: maitred::queue::LineView| (view.waiting, view.away);
     assert_eq!(counts(line.view().await.unwrap()), (3_001, 2_000));
     assert_eq!(line.clear().await.unwrap().out, 5_001);

@@ -1,7 +1,7 @@
 //! Lanes that the config does not have any more, and players who stand in them.
 
 use maitred::ids::Role;
-use maitred::queue::{Admitter, Choice, LineOptions, Place};
+use maitred::queue::{Admitter, Choice, LineOptions, Position};
 
 use crate::fixtures::lines::{Hall, login, names, player, rounds, snapshot};
 use maitred_testkit::store::TestStore;
@@ -31,7 +31,7 @@ async fn que_10_players_of_a_lane_that_is_gone_are_served_in_turn_with_the_last_
         (0..40).map(|n| format!("old-{n:02}")).chain((0..100).map(|n| format!("new-{n:02}"))).collect();
     assert_eq!(order, want, "QUE-1: in the order of coming");
     for (at, name) in [(0, "old-00"), (1, "old-01"), (2, "old-02"), (39, "old-39"), (40, "new-00"), (139, "new-99")] {
-        let Place::Waiting { position, .. } = two.position(&player(name)).await.unwrap() else {
+        let Position::Waiting { position, .. } = two.position(&player(name)).await.unwrap() else {
             panic!("{name} waits")
         };
         assert_eq!(position, at + 1, "QUE-8: {name}");

@@ -1,7 +1,7 @@
 //! What a sweep puts right.
 
 use maitred::ids::Role;
-use maitred::queue::SweepReport;
+use maitred::queue::LineSweepReport;
 use redis::AsyncCommands;
 
 use crate::fixtures::lines::{Hall, login};
@@ -33,7 +33,7 @@ async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_
         assert_eq!(l2.sweep().await.unwrap(), preview, "{lost}: as it was said");
         assert_eq!(raw.scard::<_, u64>(&via).await.unwrap(), 3, "{lost}: the entry is there again");
         assert_eq!(l2.view().await.unwrap().waiting, 4, "{lost}");
-        assert_eq!(l2.sweep().await.unwrap(), SweepReport::default(), "{lost}: in order");
+        assert_eq!(l2.sweep().await.unwrap(), LineSweepReport::default(), "{lost}: in order");
 
         if lost != "vias" {
             let _: () = raw.del(&via).await.unwrap();
@@ -72,7 +72,7 @@ async fn sto_16_a_line_that_is_in_order_is_not_walked() {
     }
     let mut raw = hall.raw.clone();
     let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut raw).await.unwrap();
-    assert_eq!(l1.sweep().await.unwrap(), SweepReport::default());
+    assert_eq!(l1.sweep().await.unwrap(), LineSweepReport::default());
     let stats = maitred_testkit::store::command_stats(&mut raw).await;
     assert!(!stats.contains_key("hscan"), "the tickets were read: {:?}", stats.keys().collect::<Vec<_>>());
 }

@@ -135,7 +135,7 @@ async fn rte_7_a_node_that_is_not_ready_or_is_drained_takes_nothing_that_nobody_
     let (one, two) = (host(&url, "b1", "x").await, host(&url, "b2", "x").await);
     let id = one.backend.agent().lease().id().clone();
     let sees = |host: &Host, what: fn(&NodeRecord) -> bool| {
-        let view = host.backend.agent().directory().look(&id);
+        let view = host.backend.agent().directory().view_of(&id);
         view.is_some_and(|view| what(&view.record))
     };
     for host in [&one, &two] {

@@ -59,7 +59,7 @@ async fn acquainted(nodes: &[Node]) {
         eventually("a node sees the others", LIMIT, async || {
             nodes.iter().all(|other| {
                 let (id, epoch) = (other.agent.lease().id(), other.agent.lease().epoch());
-                node.agent.directory().look(id).is_some_and(|view| view.record.epoch == epoch)
+                node.agent.directory().view_of(id).is_some_and(|view| view.record.epoch == epoch)
             })
         })
         .await;

@@ -6,7 +6,7 @@ use maitred::Error;
 use maitred::ids::{Epoch, NodeEpoch, NodeId, ObjectKey, OperationId};
 use maitred::node::Membership;
 use maitred::route::{
-    AcquireOutcome, Cas, Held, RouteBook, RouteReleased, RouteTimes, SweepOptions, TransferOutcome, sweep,
+    AcquireOutcome, Cas, Held, RouteBook, RouteReleaseOutcome, RouteTimes, SweepOptions, TransferOutcome, sweep,
 };
 use maitred::store::Store;
 use redis::aio::MultiplexedConnection;
@@ -151,11 +151,11 @@ impl World {
                 let outcome = self.nodes[node].book.release(&held, delete).await;
                 let mut version = None;
                 let real = say(outcome, |outcome| match outcome {
-                    RouteReleased::Released(freed) => {
+                    RouteReleaseOutcome::Released(freed) => {
                         version = Some(freed.0);
                         "released".into()
                     }
-                    RouteReleased::Lost(owner) => {
+                    RouteReleaseOutcome::Lost(owner) => {
                         format!("lost to {}", owner.map_or("nobody".into(), |id| id.to_string()))
                     }
                 });

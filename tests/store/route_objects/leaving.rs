@@ -63,7 +63,7 @@ async fn rte_7_a_node_that_shuts_down_is_offered_no_object_and_answers_for_those
     let flush = flushing(&b).await;
     for other in [&a.member, &client.member] {
         eventually("it is seen", PATIENCE, async || {
-            other.directory.look(&b.member.id).is_some_and(|view| !view.record.offers("object.counter"))
+            other.directory.view_of(&b.member.id).is_some_and(|view| !view.record.offers("object.counter"))
         })
         .await;
     }

@@ -163,6 +163,8 @@ pub struct Token {
     pub issued_at: Option<u64>,
     pub expires_at: u64,
     pub deadline: u64,
+    /// How long lines hold a place; 0 where none leads to the server.
+    pub arrive_ms: u64,
     /// The bytes of `kill` and `kill:<id>…` as last seen, and what was made of them.
     pub control: [(&'static str, &'static str); 3],
 }
@@ -179,6 +181,7 @@ impl Token {
             issued_at: None,
             expires_at: now + 120_000,
             deadline: now + 60_000,
+            arrive_ms: 0,
             control: [("", "off"); 3],
         }
     }
@@ -191,6 +194,7 @@ impl Token {
             format!("due:{server}"),
             "due".into(),
             "control".into(),
+            format!("held:{server}"),
         ]);
         all.extend(others.iter().flat_map(|other| [key(format!("node:{other}")), key(format!("due:{other}"))]));
         let [attempt, expires_at, deadline] =
@@ -206,6 +210,7 @@ impl Token {
         ]));
         args.extend([REANIMATE_MS.to_string(), AUDIT_MS.to_string(), key("events:token")]);
         args.extend(self.control[..2].iter().flat_map(|(bytes, verdict)| texts([bytes, verdict])));
+        args.push(self.arrive_ms.to_string());
         args.extend(others.iter().map(|other| (*other).to_owned()));
         Ready(&scripts::TOKEN_ISSUE, all, args)
     }

@@ -345,8 +345,14 @@ fn sto_4_queue_drain() {
     let killed = Token { control: [("{entry}", "on"), ("", "off"), ("", "off")], ..t1.clone() };
     assert_eq!(alice(&tickets[0], &killed).run(&mut twin), ["KILLED", "kill"]);
     twin.seed(["DEL", &key("control")]);
+    // QUE-15: a place for one, and a line has promised it.
+    let counted = Token { arrive_ms: 60_000, ..t1.clone() };
+    twin.seed(["HSET", &key("node:b1"), "players", "9", "soft_cap", "10"]);
+    twin.seed(["ZADD", &key("held:b1"), &(now + 50_000).to_string(), "zoe login:1 60000"]);
+    assert_eq!(alice(&tickets[0], &counted).run(&mut twin), ["NO_PLACE"]);
+    twin.seed(["DEL", &key("held:b1")]);
     let until = t1.expires_at.to_string();
-    assert_eq!(alice(&tickets[0], &t1).run(&mut twin), ["DRAINED", &until]);
+    assert_eq!(alice(&tickets[0], &counted).run(&mut twin), ["DRAINED", &until]);
     let later = Token { expires_at: t1.expires_at + 1, ..t1.clone() };
     assert_eq!(alice(&tickets[0], &later).run(&mut twin), ["DRAINED", &until], "STO-10");
     assert_eq!(twin.look(["ZCARD", &key("due:b1")]), Reply::Int(1));

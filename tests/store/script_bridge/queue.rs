@@ -153,11 +153,13 @@ impl Guest {
         keys.extend([self.via(), key(format!("node:{}", self.proxy)), key(format!("token:{}", self.player))]);
         keys.extend([key(format!("node:{}", token.server)), key(format!("due:{}", token.server)), key("due")]);
         keys.extend([key("control"), key(format!("node:{other_id}")), key(format!("due:{other_id}"))]);
+        keys.push(key(format!("held:{}", token.server)));
         let mut args = texts(["login", self.player, &self.holder(), ticket, token.id, token.server]);
         args.extend(texts([&token.server_epoch.to_string(), token.request, "1000", "{}", self.joined_at]));
         args.extend(texts([&token.expires_at.to_string(), "1", "5ebd00f2.d", forged, other, "30000", "5000", "60000"]));
         args.extend([key("events:line"), key("events:token")]);
         args.extend(token.control[..2].iter().flat_map(|(bytes, verdict)| texts([bytes, verdict])));
+        args.push(token.arrive_ms.to_string());
         Ready(&scripts::QUEUE_DRAIN, keys, args)
     }
 }

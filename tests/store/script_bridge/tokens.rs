@@ -101,6 +101,19 @@ fn sto_4_token_issue() {
     let previous = field(&mut twin, "previous").expect("ended tokens are kept");
     assert_eq!(previous.split(' ').count(), 4, "STO-10: the last four: {previous}");
     assert!(previous.starts_with("t7:EXPIRED:-:r7:1 t6:SERVER_GONE:-:r6:1 "), "{previous}");
+    // QUE-15: the only place is promised; a token that is replaced gives its own.
+    let counted = |id, player| Token { player, arrive_ms: 60_000, ..Token::new(id, "b7", now, now) };
+    settle(&mut twin, "b7", "backend", now);
+    twin.seed(["HSET", &key("node:b7"), "players", "9", "soft_cap", "11"]);
+    twin.seed(["ZADD", &key("held:b7"), &(now + 50_000).to_string(), "zoe login:1 60000"]);
+    assert_eq!(counted("q1", "quinn").issue(&[]).run(&mut twin), ["ISSUED"], "one of two");
+    assert_eq!(counted("q2", "rob").issue(&[]).run(&mut twin), ["NO_PLACE"]);
+    let again = Token { attempt: 2, ..counted("q3", "quinn") };
+    assert_eq!(again.issue(&[]).run(&mut twin), ["ISSUED"]);
+    twin.seed(["HDEL", &key("node:b7"), "soft_cap"]);
+    assert_eq!(counted("q2", "rob").issue(&[]).run(&mut twin), ["NO_PLACE"], "R-35");
+    twin.seed(["HSET", &key("node:b7"), "soft_cap", "0"]);
+    assert_eq!(counted("q2", "rob").issue(&[]).run(&mut twin), ["ISSUED"], "without a limit");
     twin.covered(&scripts::TOKEN_ISSUE);
 }
 

@@ -2,7 +2,7 @@
 
 use maitred::agent::{Outcome, ProxyAgent, Reason, Request, WaitUpdate, Waiting};
 use maitred::ids::LineName;
-use maitred::queue::Place;
+use maitred::queue::Position;
 use maitred::token::CancelOutcome;
 
 use super::{end, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
@@ -101,7 +101,7 @@ async fn que_3_a_player_who_dropped_takes_the_place_up_again_through_another_pro
     assert_eq!(turned_away(&mut alice).await.reason, Reason::Cancelled);
     drop(alice);
     let at = line(&store.url(), LineName::wait()).await;
-    assert!(matches!(at.position(&player("alice")).await.expect("a place"), Place::Away { .. }));
+    assert!(matches!(at.position(&player("alice")).await.expect("a place"), Position::Away { .. }));
     let mut back = waits_for_any(&p2, "alice").await;
     assert_eq!(back.position(), Some(1), "where she stood");
 

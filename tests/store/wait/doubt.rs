@@ -3,7 +3,7 @@
 use maitred::agent::{Outcome, ProxyAgent, Reason, Request, Waiting};
 use maitred::envelope::AuditReason;
 use maitred::ids::{LineName, NodeEpoch, RequestId, SessionId};
-use maitred::queue::{Attributes, Line, Place};
+use maitred::queue::{Attributes, Line, Position};
 use maitred::store::scripts;
 use redis::aio::MultiplexedConnection;
 
@@ -19,13 +19,13 @@ fn holder(proxy: &ProxyAgent) -> NodeEpoch {
     NodeEpoch { id: lease.id().clone(), epoch: lease.epoch() }
 }
 
-async fn place(at: &Line, name: &str) -> Place {
+async fn place(at: &Line, name: &str) -> Position {
     at.position(&player(name)).await.expect("the store answers")
 }
 
-fn seq(place: &Place) -> u64 {
+fn seq(place: &Position) -> u64 {
     match place {
-        Place::Waiting { seq, .. } => *seq,
+        Position::Waiting { seq, .. } => *seq,
         other => panic!("does not wait: {other:?}"),
     }
 }
@@ -62,7 +62,7 @@ async fn r_22_a_ticket_that_was_put_away_while_its_proxy_lives_stands_again_wher
     let at = line(&store.url(), LineName::wait()).await;
     let before = seq(&place(&at, "alice").await);
     at.away(&holder(&p1), alice.player(), &alice.session()).await.expect("the store answers");
-    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Place::Waiting { .. }))
+    eventually("she stands there again", LIMIT, async || matches!(place(&at, "alice").await, Position::Waiting { .. }))
         .await;
     assert_eq!(seq(&place(&at, "alice").await), before);
     for waiting in [&mut alice, &mut bob] {
@@ -83,8 +83,8 @@ async fn r_2_a_ticket_without_a_player_is_put_away() {
     let who = NodeEpoch { id: proxy, epoch };
     at.enter(&who, &player("ghost"), 0, &SessionId::fresh(), &attributes, None).await.expect("the store answers");
     let alice = waits_for_any(&p1, "alice").await;
-    eventually("it is put away", LIMIT, async || matches!(place(&at, "ghost").await, Place::Away { .. })).await;
-    assert!(matches!(place(&at, "alice").await, Place::Waiting { position: 1, .. }));
+    eventually("it is put away", LIMIT, async || matches!(place(&at, "ghost").await, Position::Away { .. })).await;
+    assert!(matches!(place(&at, "alice").await, Position::Waiting { position: 1, .. }));
     drop(alice);
 }
 
@@ -106,7 +106,7 @@ async fn que_3_who_drops_while_entering_keeps_the_place() {
     let (outcome, ()) = tokio::join!(p1.dispatch(request), drops);
     assert!(matches!(&outcome, Outcome::Refused(refusal) if refusal.reason == Reason::Cancelled), "{outcome:?}");
     let at = line(&store.url(), LineName::wait()).await;
-    eventually("the place is kept", LIMIT, async || matches!(place(&at, "alice").await, Place::Away { .. })).await;
+    eventually("the place is kept", LIMIT, async || matches!(place(&at, "alice").await, Position::Away { .. })).await;
     let _bob = waits_for_any(&p2, "bob").await;
     assert_eq!(waits_for_any(&p2, "alice").await.position(), Some(1));
 }

@@ -33,7 +33,7 @@ async fn que_9_nobody_waits_for_a_node_that_gives_no_places() {
     let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
-    eventually("the other proxy is in view", LIMIT, async || p1.agent().directory().look(&id("p2")).is_some()).await;
+    eventually("the other proxy is in view", LIMIT, async || p1.agent().directory().view_of(&id("p2")).is_some()).await;
     for node in ["p1", "p2"] {
         let refusal = refused(&p1, Request::new(player("alice")).on_server(id(node))).await;
         assert_eq!(refusal.reason, Reason::NoCandidate, "{refusal:?}");

@@ -105,7 +105,7 @@ proptest! {
                 }
                 Step::Hear(counts) => {
                     let shared: BTreeMap<NodeId, f64> = (0..).map(name).zip(counts.iter().copied()).collect();
-                    stage.table.hear(&shared, now_ms);
+                    stage.table.take_shared_picks(&shared, now_ms);
                     for (it, count) in plain.iter_mut().zip(counts) {
                         (it.picks, it.at_ms) = (count + f64::from(it.unshared + it.in_flight), now_ms);
                     }
@@ -137,7 +137,7 @@ fn sel_9_a_crowd_after_a_quiet_night_is_spread_though_the_counts_were_read_all_n
     for _ in 0..4 {
         // Nobody chooses, so that nothing but the reading touches the table.
         stage.now_ms += 1_000 * HALFLIFE_MS;
-        stage.table.hear(&BTreeMap::new(), stage.now_ms);
+        stage.table.take_shared_picks(&BTreeMap::new(), stage.now_ms);
     }
     let picks: Vec<NodeId> = (0..10).map(|_| stage.pick()).collect();
     assert_eq!(picks.iter().filter(|pick| **pick == id("b0")).count(), 5, "{picks:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maitred::ids::{Epoch, Incarnation, NodeId, Region, Role};
 use maitred::node::{Liveness, Load, NodeRecord, NodeState, NodeView, Snapshot, Switches};
-use maitred::select::{Ask, Candidates, Order, Ranking, Rule, Scene, Setting, rank};
+use maitred::select::{Ask, Candidates, Order, RankContext, Ranking, Rule, Setting, rank};
 
 pub const HALFLIFE_MS: u64 = 10_000;
 
@@ -98,7 +98,7 @@ impl Stage {
 
     fn rank(&mut self, order: Order) -> Ranking {
         self.take_in();
-        let scene = Scene { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: self.now_ms };
+        let scene = RankContext { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: self.now_ms };
         rank(&self.table, &scene, self.most)
     }
 

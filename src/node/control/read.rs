@@ -14,7 +14,7 @@ const WHOLE_MAX: u64 = 4_096;
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct EntriesRead {
     /// Entries by name, to the byte.
     pub entries: HashMap<String, Vec<u8>>,
     /// Fields that are none of them.
@@ -23,7 +23,7 @@ pub(super) struct Look {
 
 /// Reads the entries: all of them, or in a hash that was filled up those of `known`, of the fleet and of every node on a
 /// roster. A node that is on none joins before anybody has to know of its entries, and its first beat says so.
-pub(super) async fn look(store: &Store, known: impl FnOnce() -> BTreeSet<String>) -> Result<Look> {
+pub(super) async fn read_entries(store: &Store, known: impl FnOnce() -> BTreeSet<String>) -> Result<EntriesRead> {
     let key = store.keys().control();
     let count = store.fields_count(key).await?;
     if count <= WHOLE_MAX {
@@ -32,7 +32,7 @@ pub(super) async fn look(store: &Store, known: impl FnOnce() -> BTreeSet<String>
         let text = |(name, bytes)| Some((String::from_utf8(name).ok()?, bytes));
         let entries: HashMap<String, Vec<u8>> =
             all.into_iter().filter_map(text).filter(|(name, _)| is_entry_name(name)).collect();
-        return Ok(Look { strangers: u64::try_from(count - entries.len()).unwrap_or(u64::MAX), entries });
+        return Ok(EntriesRead { strangers: u64::try_from(count - entries.len()).unwrap_or(u64::MAX), entries });
     }
     let mut names = known();
     names.extend([KILL.to_owned(), CONFIG.to_owned()]);
@@ -43,5 +43,5 @@ pub(super) async fn look(store: &Store, known: impl FnOnce() -> BTreeSet<String>
     let values = store.exact_named(key, &names).await?;
     let entries: HashMap<String, Vec<u8>> =
         names.into_iter().zip(values).filter_map(|(name, bytes)| Some((name, bytes?))).collect();
-    Ok(Look { strangers: count.saturating_sub(u64::try_from(entries.len()).unwrap_or(u64::MAX)), entries })
+    Ok(EntriesRead { strangers: count.saturating_sub(u64::try_from(entries.len()).unwrap_or(u64::MAX)), entries })
 }
