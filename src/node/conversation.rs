@@ -1,3 +1,5 @@
+use futures_util::FutureExt;
+
 use crate::error::{Error, Result};
 use crate::ids::NodeEpoch;
 use crate::store::{Answer, Conversation, Invocation, Store, Verifier};
@@ -38,7 +40,8 @@ impl<'a, C: Fn(&Answer)> MemberConversation<'a, C> {
         loop {
             let answer = self.asked.ask_dated(&mut build).await?;
             match (answer.word(), self.control) {
-                ("CONTROL", Some(control)) => control.refresh(self.asked.store(), self.verifier).await?,
+                // Rare, and boxed: the types of all that callers build around this would else be too deep for the compiler.
+                ("CONTROL", Some(control)) => control.refresh(self.asked.store(), self.verifier).boxed().await?,
                 ("KILLED", _) => {
                     let entry = answer.text(0)?;
                     return Err(Error::KillSwitch { scope: entry.strip_prefix("kill:").unwrap_or("fleet").to_owned() });

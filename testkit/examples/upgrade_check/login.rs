@@ -139,10 +139,10 @@ impl Line {
 /// Each build admits alone, players of both; then both together keep to the one rate.
 pub async fn admitted(builds: Builds) -> String {
     let mut line = Line::new(builds, 100).await;
-    for at in 0..2 {
+    for (at, build) in BOTH.into_iter().enumerate() {
         line.proxies[1 - at].must(json!({"op": "admits", "on": false}), "ok").await;
         // The first is let in by its own enter where the line is empty and the gate is open, so somebody waits first.
-        line.enter(&format!("only-{}", BOTH[at]), 30).await;
+        line.enter(&format!("only-{build}"), 30).await;
         line.until(30 * (at + 1)).await;
         line.proxies[1 - at].must(json!({"op": "admits", "on": true}), "ok").await;
     }
