@@ -97,7 +97,7 @@ struct Process {
 impl Process {
     async fn start(url: &str, name: &str, memory: bool) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["member_process", "--exact", "--ignored", "--nocapture", "--test-threads", "1"]);
+        command.args(["route_processes::member_process", "--exact", "--ignored", "--nocapture", "--test-threads", "1"]);
         command.env("ROUTE_MEMBER", name).env("ROUTE_STORE", url);
         if memory {
             command.env("ROUTE_MEMORY", "1");

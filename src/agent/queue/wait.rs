@@ -108,10 +108,11 @@ impl QueueClient {
         let key = (player.clone(), request.clone());
         let line = self.requests.line_of(&key);
         let Some(waiter) = line.and_then(|line| self.waiting(player, request, &line)) else { return Ok(false) };
-        let leaving = Leaving::new(self, &waiter, LeaveKind::Keep);
+        // Where it is over the player may have the place already, and a leave would take it away.
         if !self.refuse(&waiter, Why::Cancelled("the connection dropped; the place is kept for a while")) {
             return Ok(false);
         }
+        let leaving = Leaving::new(self, &waiter, LeaveKind::Keep);
         let _turn = self.turns.lock(&waiter.key()).await;
         let sent = leaving.send().await?;
         Ok(sent.left == Left::Away || (sent.left == Left::None && !sent.is_definite))

@@ -67,7 +67,10 @@ fn tree(code: &[String], mut at: usize, before: &[String], hands_on: bool, found
             "{" => {
                 at += 1;
                 while code.get(at).is_some_and(|token| token != "}") {
+                    let from = at;
                     at = tree(code, at, &segments, hands_on, found);
+                    // What is no path is passed over.
+                    at += usize::from(at == from && code[at] != ",");
                     if code.get(at).is_some_and(|token| token == ",") {
                         at += 1;
                     }

@@ -37,7 +37,7 @@ impl Tree {
         let mut arrows = BTreeSet::new();
         for (from, named) in &self.modules {
             for path in named.iter().filter(|path| !path.hands_on) {
-                if let Some(to) = self.absolute(from, &path.segments).and_then(|path| self.home(&path, 0))
+                if let Some(to) = self.absolute(from, &path.segments).and_then(|path| self.home(&path, &mut BTreeSet::new()))
                     && to != *from
                     && !to.is_empty()
                 {
@@ -52,7 +52,7 @@ impl Tree {
     pub fn exports(&self, module: &[String]) -> Vec<(String, Module)> {
         let named = self.modules.get(module).into_iter().flatten().filter(|path| path.hands_on);
         let exports = named.filter_map(|path| {
-            let home = self.home(&self.absolute(&module.to_vec(), &path.segments)?, 0)?;
+            let home = self.home(&self.absolute(&module.to_vec(), &path.segments)?, &mut BTreeSet::new())?;
             Some((path.alias.clone()?, home))
         });
         exports.collect()
@@ -88,15 +88,18 @@ impl Tree {
         Some(base)
     }
 
-    /// The module that has what `path` names, through whatever hands it on.
-    fn home(&self, path: &[String], depth: usize) -> Option<Module> {
+    /// The module that has what `path` names, through whatever hands it on; `None` for a path that was `seen` on the way.
+    fn home(&self, path: &[String], seen: &mut BTreeSet<Module>) -> Option<Module> {
+        if !seen.insert(path.to_vec()) {
+            return None;
+        }
         let length = (0..=path.len()).rev().find(|length| self.is_module(&path[..*length]))?;
         let (module, rest) = path.split_at(length);
         let Some(name) = rest.first() else { return Some(module.to_vec()) };
         let known = self.modules.get(module).into_iter().flatten();
         let handed = known.filter(|path| path.alias.as_ref() == Some(name)).find_map(|path| {
             let target = self.absolute(&module.to_vec(), &path.segments)?;
-            (depth < 8).then(|| self.home(&[target.as_slice(), &rest[1..]].concat(), depth + 1))?
+            self.home(&[target.as_slice(), &rest[1..]].concat(), seen)
         });
         Some(handed.unwrap_or_else(|| module.to_vec()))
     }
