@@ -137,13 +137,12 @@ fn leave(store: &Store, node: &str, role: &Role, epoch: u64) -> Invocation {
 fn issue(store: &Store, token: &str, request: &str, epoch: u64, now: u64) -> Invocation {
     let keys = store.keys();
     let (server, player) = (id("b1"), alice());
-    let call = Invocation::new(
-        &scripts::TOKEN_ISSUE,
-        &[keys.token(&player), keys.node(&server), keys.due(&server), keys.due_servers(), keys.control()],
-    );
+    let (due, due_servers, held) = (keys.due(&server), keys.due_servers(), keys.held(&server));
+    let key_list = [keys.token(&player), keys.node(&server), due, due_servers, keys.control(), held];
+    let call = Invocation::new(&scripts::TOKEN_ISSUE, &key_list);
     let call = call.arg(token).arg("alice").arg("b1").arg(epoch).arg(request).arg("1").arg("{}");
     let call = call.arg(now).arg(now + 30_000).arg("1").arg("sig").arg(now + 20_000).arg("5000").arg("60000");
-    call.arg(keys.token_events()).arg("").arg("off").arg("").arg("off")
+    call.arg(keys.token_events()).arg("").arg("off").arg("").arg("off").arg("0")
 }
 
 fn claim(store: &Store, token: &str, epoch: u64, op: &str) -> Invocation {

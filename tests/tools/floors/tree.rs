@@ -37,7 +37,8 @@ impl Tree {
         let mut arrows = BTreeSet::new();
         for (from, named) in &self.modules {
             for path in named.iter().filter(|path| !path.hands_on) {
-                if let Some(to) = self.absolute(from, &path.segments).and_then(|path| self.home(&path, &mut BTreeSet::new()))
+                if let Some(to) =
+                    self.absolute(from, &path.segments).and_then(|path| self.home(&path, &mut BTreeSet::new()))
                     && to != *from
                     && !to.is_empty()
                 {
