@@ -26,7 +26,7 @@
 //! ```
 //! use std::time::Duration;
 //! use maitred::ids::{BackendName, Player};
-//! use maitred::place::{Registry, Route, Source, place};
+//! use maitred::place::{LoginRoute, LoginSource, Registry, place};
 //! use tokio::time::Instant;
 //! use tokio_util::sync::CancellationToken;
 //!
@@ -37,7 +37,7 @@
 //! registry.register(BackendName::new("lobby-a")?, lobby.local_addr()?.to_string());
 //!
 //! let names = vec![BackendName::new("not-there")?, BackendName::new("lobby-a")?];
-//! let route = Route::new(Source::list(names)?);
+//! let route = LoginRoute::new(LoginSource::list(names)?);
 //! let deadline = Instant::now() + Duration::from_secs(15);
 //! let placed = place(&Player::new("alice")?, &registry, &route, deadline, &CancellationToken::new()).await?;
 //! assert_eq!(placed.registration.name.as_str(), "lobby-a");

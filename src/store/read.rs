@@ -319,7 +319,7 @@ impl Store {
         Ok(all)
     }
 
-    /// The members of many sorted sets whose score is a time that [is over](super::clock::is_over): at most `limit` of those
+    /// The members of many sorted sets whose score is a time that is over, which one too far ahead is too: at most `limit` of those
     /// that have come and as many of those too far ahead, in pipelines on a pooled connection.
     pub async fn overdue(
         &self,

@@ -67,7 +67,7 @@ impl<I: Inventory> BackendAgent<I> {
     /// A player joins. Held in the ledger: the token is consumed, without a read, and the place handed over. Runs
     /// `token/consume`.
     ///
-    /// Errors: [`Error::LeaseLost`], and those of the store; after [`Error::Unreachable`] the outcome is not known, and
+    /// Errors: [`Error::LeaseLost`](crate::Error::LeaseLost), and those of the store; after [`Error::Unreachable`](crate::Error::Unreachable) the outcome is not known, and
     /// asking again gives it. Cancel safe: a future that is dropped leaves the token to the settling loop, and the next
     /// redeem of the player gets it.
     pub async fn redeem(&self, player: &Player) -> Result<Redeemed<I::Place>> {

@@ -22,7 +22,8 @@ impl ProxyAgent {
     /// Cancel safe: a future that is dropped leaves the line in the background.
     #[tracing::instrument(skip_all, fields(line = %entry.line, player = %entry.player, outcome = Empty))]
     pub async fn enter(&self, entry: Entry) -> Result<Entering> {
-        self.queue().enter_login_line(entry).await
+        // Boxed: the future of an application that awaits it stays small and shallow.
+        Box::pin(self.queue().enter_login_line(entry)).await
     }
 
     /// A player who waits, or was admitted and has not arrived, goes; the visit ends without a further update.
@@ -30,7 +31,7 @@ impl ProxyAgent {
     /// connection dropped. Where the store does not answer in time, or the future is dropped, it is repeated in the
     /// background.
     pub async fn left(&self, line: &LineName, player: &Player, departure: Departure) -> Result<Left> {
-        self.queue().leave_login_line_of(line, player, departure).await
+        Box::pin(self.queue().leave_login_line_of(line, player, departure)).await
     }
 
     /// The admitted player is on the server: no later enter is answered with this pass. False where this node knows of no
@@ -47,7 +48,7 @@ impl ProxyAgent {
     /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),
     /// [`Error::Fenced`](crate::Error::Fenced).
     pub async fn failed_admission(&self, line: &LineName, player: &Player, gone: bool) -> Result<Failure> {
-        self.queue().failed_admission(line, player, gone).await
+        Box::pin(self.queue().failed_admission(line, player, gone)).await
     }
 
     /// Whether this node takes part in the admission of the lines; it does until told otherwise. Its own players go on

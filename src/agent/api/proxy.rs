@@ -71,7 +71,8 @@ impl ProxyAgent {
     /// Cancel safe: a future that is dropped cancels the request in the background.
     #[tracing::instrument(skip_all, fields(player = %request.player, request = %request.id, outcome = Empty))]
     pub async fn dispatch(&self, request: Request) -> Outcome {
-        let outcome = match Dispatch::run(&self.proxy, request).await {
+        // Boxed: the future of an application that awaits it stays small and shallow.
+        let outcome = match Box::pin(Dispatch::run(&self.proxy, request)).await {
             Ok(Answer::Transfer(transfer)) => Outcome::Transfer(transfer),
             Ok(Answer::Balanced(balanced)) => Outcome::Balanced(balanced),
             Ok(Answer::Waiting(waiter)) => Outcome::Waiting(Waiting::new(&self.proxy.queue, waiter)),
@@ -123,7 +124,7 @@ impl ProxyAgent {
     /// The player went away: ends the request at whatever step it is. Its live token is released and its place goes
     /// back, also where the issue arrives later. One who waits leaves the line.
     pub async fn cancel(&self, player: &Player, request: &RequestId) -> Result<CancelOutcome> {
-        self.proxy.cancel(player, request).await
+        Box::pin(self.proxy.cancel(player, request)).await
     }
 
     /// A player connects who may have a token already: it is claimed, and they are to be moved. Runs `token/claim`.
@@ -159,7 +160,7 @@ impl ProxyAgent {
     ///
     /// Cancel safe: a future that is dropped goes on in the background.
     pub async fn away(&self, player: &Player, request: &RequestId) -> Result<bool> {
-        self.proxy.queue.away(player, request).await
+        Box::pin(self.proxy.queue.away(player, request)).await
     }
 
     /// Leaves the fleet. Requests under way end as cancelled; so do those that wait, whose places are kept for the grace.
