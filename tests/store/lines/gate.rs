@@ -98,6 +98,48 @@ async fn que_5_a_server_takes_no_more_new_players_than_it_may_although_others_ta
     assert!(rate >= 4.0, "{rate:.1} a second of 5, in {whole:.1} s");
 }
 
+// the gate's rate and the most new players of a server are one number here. A server that takes all that the gate lets
+// through, and says so, is not passed over for it: players would come at two thirds of the rate, or not at all for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_51_a_server_that_takes_all_of_the_gate_is_not_shut_out_by_what_it_reports() {
+    const LIMIT_A_SECOND: u32 = 50;
+    for (name, by_backends) in [("a fixed rate", false), ("a rate by backends", true)] {
+        let world = World::with(LineConfig {
+            max_online_new: LIMIT_A_SECOND,
+            fixed_per_second: (!by_backends).then_some(LIMIT_A_SECOND),
+            burst: None,
+            tick_ms: 200,
+            ..LineConfig::default()
+        });
+        let server = world.server("b1", 5_000).await;
+        server.accepts(false);
+        let proxy = world.proxy("p1").await;
+        sees_accepting(&proxy, &server, false).await;
+        let mut visits = Vec::new();
+        for n in 0..400 {
+            visits.push(waits(&proxy, &format!("player-{n}")).await);
+        }
+        server.accepts(true);
+        let mut serials = Vec::new();
+        let mut reported = 0.0_f64;
+        for visit in &mut visits {
+            let admitted = admitted(visit).await;
+            serials.push(admitted.admission.pass.serial);
+            let redeemed = server.agent.agent().redeem_pass(&admitted.admission.pass).await;
+            redeemed.expect("the store").expect("it is in time");
+            reported = reported.max(new_players(&proxy, &server).unwrap_or_default());
+        }
+        assert!(reported > 0.0, "{name}: the server reports who came");
+        // Serials are the store's time in microseconds. What the bucket held at the beginning is left out.
+        let begin = (LIMIT_A_SECOND / 2) as usize;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let (span, let_in) = ((serials[399] - serials[begin]) as f64 / 1_000_000.0, (399 - begin) as f64);
+        let measured = let_in / span;
+        let wanted = 0.9 * f64::from(LIMIT_A_SECOND);
+        assert!(measured >= wanted, "{name}: {measured:.1} of {LIMIT_A_SECOND} a second, up to {reported:.1} reported");
+    }
+}
+
 // thousands of tickets of a dead proxy are put away one round after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r_51_the_tickets_of_a_dead_proxy_hold_nobody_up_for_longer_than_its_lease() {
