@@ -65,7 +65,12 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
         hall: hall.clone(),
         routes: RouteBook::new(hall.store.clone(), hall.verifier.clone(), nobody, context.config.routes.times()),
         book: context.book_of(&hall.store, &hall.verifier, hall.control.clone()),
-        tokens: ReapOptions { dry_run: options.dry_run, batch: context.config.tokens.reap_batch, limit: options.limit },
+        tokens: ReapOptions {
+            dry_run: options.dry_run,
+            judge_until_ms: u64::MAX,
+            batch: context.config.tokens.reap_batch,
+            limit: options.limit,
+        },
         removed_ms: context.config.directory.removed_ms,
         forget_ms: options.forget_after.map_or(FORGET_MS, span::ms),
     };

@@ -3,18 +3,18 @@
 -- KEYS 1 due:<server>    zset, player -> next time someone must look
 --      2 due             set, the servers that have a due: set
 --      then a pair for each token: token:<player>, node:<claimant> (KEYS 1 again where it was read unclaimed)
--- ARGV 1 server, 2 claimReanimateMs, 3 auditMs, 4 channel, 5 dry run (1: decide, write nothing),
---      then a pair for each token: player, claimant as read (empty for none); 0 to 256 pairs
+-- ARGV 1 server, 2 claimReanimateMs, 3 auditMs, 4 channel, 5 dry run (1: decide, write nothing), 6 until when a claimant may
+--      be taken for dead (store ms; a claim is SKIPPED after that), then a pair for each token: player, claimant as read (empty for none); 0 to 256 pairs
 -- Answers REAPED <word>...  one a token: EXPIRED, REOPENED, KEPT (looked at again later), HEALED (index entry without
 --                           a token), SKIPPED (not due, or changed since it was read)
 -- Events  ended <player> <id> <server> EXPIRED, reopened <player> <id> <server>
 -- Bound   256 tokens a call.
 -- Repeat  what was reaped is no longer due and is answered SKIPPED.
 -- Example EVALSHA <sha> 4 maitred:{eu}:due:b1 maitred:{eu}:due maitred:{eu}:token:alice maitred:{eu}:node:p1
---         b1 5000 60000 maitred:{eu}:events:token 0 alice p1
-local count = (#ARGV - 5) / 2
+--         b1 5000 60000 maitred:{eu}:events:token 0 1796000003000 alice p1
+local count = (#ARGV - 6) / 2
 if count < 0 or count ~= math.floor(count) or count > 256 or #KEYS ~= 2 + 2 * count then
-  return redis.error_reply('ARITY token/reap takes 2 keys and 5 arguments, and two of each for up to 256 tokens')
+  return redis.error_reply('ARITY token/reap takes 2 keys and 6 arguments, and two of each for up to 256 tokens')
 end
 -- part digits
 -- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
@@ -23,10 +23,10 @@ local function whole(text)
 end
 -- end part
 local due, servers = KEYS[1], KEYS[2]
-local server, reanimate_ms, audit_ms, channel, dry =
-  ARGV[1], whole(ARGV[2]), whole(ARGV[3]), ARGV[4], ARGV[5] == '1'
-if not (reanimate_ms and audit_ms) then
-  return redis.error_reply('ARGUMENT token/reap: claimReanimateMs and auditMs are whole numbers')
+local server, reanimate_ms, audit_ms, channel, dry, judge_until =
+  ARGV[1], whole(ARGV[2]), whole(ARGV[3]), ARGV[4], ARGV[5] == '1', whole(ARGV[6])
+if not (reanimate_ms and audit_ms and judge_until) then
+  return redis.error_reply('ARGUMENT token/reap: claimReanimateMs, auditMs and the time of judgement are whole numbers')
 end
 
 -- part time
@@ -68,7 +68,7 @@ end
 local plan = {}
 for i = 1, count do
   local token, claimant_node = KEYS[1 + 2 * i], KEYS[2 + 2 * i]
-  local player, claimant = ARGV[4 + 2 * i], ARGV[5 + 2 * i]
+  local player, claimant = ARGV[5 + 2 * i], ARGV[6 + 2 * i]
   local score = redis.call('ZSCORE', due, player)
   local step = { word = 'SKIPPED', token = token, player = player }
   local look_at = whole(score) or 0
@@ -88,7 +88,7 @@ for i = 1, count do
       step.word = 'SKIPPED'
     elseif state == 'PENDING' then
       step.word, step.at = 'KEPT', math.min(expires_at, now + reanimate_ms)
-    elseif row[5] == claimant then
+    elseif row[5] == claimant and now <= judge_until then
       local reopen_at = (whole(row[7]) or 0) + reanimate_ms
       local lease_end = 0
       if row[6] ~= '0' then

@@ -1,8 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::broadcast;
+use tokio::time::sleep;
 
 use crate::error::{Error, Result};
 use crate::ids::{Epoch, NodeId};
@@ -10,6 +12,8 @@ use crate::store::{Store, boot_ms};
 
 /// Events that may wait for a slow listener.
 const EVENTS: usize = 256;
+/// So soon a judging call is broken off after the connection to the store was made anew.
+const RECONNECT_SEEN_WITHIN: Duration = Duration::from_millis(100);
 
 /// What happened to this process's membership.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,7 +73,7 @@ struct Inner {
     epoch: AtomicU64,
     valid_until_boot_ms: AtomicU64,
     generation: AtomicU64,
-    /// When it was got again after a time without one; 0 where it never was.
+    /// When it was got after a time without one, the time before this process began included.
     back_boot_ms: AtomicU64,
     events: broadcast::Sender<LeaseEvent>,
 }
@@ -126,12 +130,29 @@ impl Lease {
         self.inner.generation.load(Ordering::Acquire)
     }
 
-    /// True where this process may say that another one is dead. Whoever was away itself, or hears the store over a new
-    /// connection, which may be another one or an older state of it, cannot know for one lease: those that live have not had
-    /// the time to say so.
+    /// True where this process may say that another one is dead. Whoever has just begun, was away itself, or hears the store
+    /// over a new connection, which may be another one or an older state of it, cannot know for one lease: those that live
+    /// have not had the time to say so.
     pub fn may_judge(&self, store: &Store) -> bool {
         let back_ms = self.inner.back_boot_ms.load(Ordering::Acquire).max(store.replaced_boot_ms());
-        self.is_valid() && (back_ms == 0 || boot_ms().saturating_sub(back_ms) >= self.inner.length_ms)
+        self.is_valid() && boot_ms().saturating_sub(back_ms) >= self.inner.length_ms
+    }
+
+    /// Runs `judging`, which says of others that they are dead, for as long as this process [may judge](Self::may_judge).
+    /// Where it may not any more, `judging` is dropped and the error is [`Error::LeaseLost`]: a call that was repeated after
+    /// the gap would judge by what was so before it.
+    pub(crate) async fn judge<T>(&self, store: &Store, judging: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.judges_no_more(store) => Err(Error::LeaseLost { id: self.inner.id.clone() }),
+            judged = judging => judged,
+        }
+    }
+
+    async fn judges_no_more(&self, store: &Store) {
+        while self.may_judge(store) {
+            sleep(Duration::from_millis(self.left_ms()).min(RECONNECT_SEEN_WITHIN)).await;
+        }
     }
 
     /// What happens to the lease from now on. A listener that falls 256 events behind misses the oldest.
@@ -143,9 +164,7 @@ impl Lease {
     pub(crate) fn extend(&self, epoch: Epoch, sent_boot_ms: u64) {
         if !self.is_valid() || self.epoch() != epoch {
             self.inner.generation.fetch_add(1, Ordering::AcqRel);
-            if self.epoch() != Epoch::NONE {
-                self.inner.back_boot_ms.store(boot_ms(), Ordering::Release);
-            }
+            self.inner.back_boot_ms.store(boot_ms(), Ordering::Release);
         }
         self.inner.epoch.store(epoch.0, Ordering::Release);
         let usable = self.inner.length_ms.saturating_sub(self.inner.length_ms / 10);

@@ -207,7 +207,7 @@ fn raw<B: Serialize + ?Sized>(body: &B) -> Result<Box<RawValue>> {
 async fn sweep_once(hub: &Hub) {
     tokio::select! {
         () = hub.stop.cancelled() => {}
-        swept = sweep(&hub.book, SweepOptions::default()) => {
+        swept = hub.lease.judge(hub.book.store(), sweep(&hub.book, SweepOptions::default())) => {
             if let Err(error) = swept {
                 tracing::debug!(%error, "could not sweep routes");
             }

@@ -16,6 +16,9 @@ const CALLS: usize = 16;
 pub struct ReapOptions {
     /// Decide and count, change nothing.
     pub dry_run: bool,
+    /// Until when, in store ms, a claimant may be taken for dead. After that tokens only end by their time, also in a call that
+    /// reached the store late. Default: for ever.
+    pub judge_until_ms: u64,
     /// Tokens in one call, 1 to 256. Default 64.
     pub batch: usize,
     /// Tokens in one sweep.
@@ -24,7 +27,7 @@ pub struct ReapOptions {
 
 impl Default for ReapOptions {
     fn default() -> Self {
-        Self { dry_run: false, batch: 64, limit: SERVER_MAX }
+        Self { dry_run: false, judge_until_ms: u64::MAX, batch: 64, limit: SERVER_MAX }
     }
 }
 
@@ -98,14 +101,14 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
         let mut calls = Vec::with_capacity(batches.len());
         for batch in &batches {
             let claimants = claimants(store, batch).await?;
-            calls.push(call(book, server, batch, &claimants, options.dry_run));
+            calls.push(call(book, server, batch, &claimants, options));
         }
         for (group, batches) in calls.chunks(CALLS).zip(batches.chunks(CALLS)) {
             for (answer, batch) in store.run_many(group).await?.into_iter().zip(batches) {
                 match answer {
                     Ok(answer) => report.count(&answer),
                     Err(Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
-                        one_by_one(book, server, batch, options.dry_run, &mut report).await?;
+                        one_by_one(book, server, batch, options, &mut report).await?;
                     }
                     Err(error) => refused = Some(error),
                 }
@@ -122,12 +125,12 @@ async fn one_by_one(
     book: &Book,
     server: &NodeId,
     players: &[Player],
-    dry_run: bool,
+    options: ReapOptions,
     report: &mut ReapReport,
 ) -> Result<()> {
     for players in players.chunks(1) {
         let claimants = claimants(book.store(), players).await?;
-        match book.store().run(&call(book, server, players, &claimants, dry_run)).await {
+        match book.store().run(&call(book, server, players, &claimants, options)).await {
             Ok(answer) => report.count(&answer),
             Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
                 tracing::warn!(%server, ?players, %error, "left out of the sweep");
@@ -145,7 +148,13 @@ async fn claimants(store: &Store, players: &[Player]) -> Result<Vec<Option<NodeI
     Ok(rows.iter().map(|row| NodeId::new(row.get("claimant")?).ok()).collect())
 }
 
-fn call(book: &Book, server: &NodeId, players: &[Player], claimants: &[Option<NodeId>], dry_run: bool) -> Invocation {
+fn call(
+    book: &Book,
+    server: &NodeId,
+    players: &[Player],
+    claimants: &[Option<NodeId>],
+    options: ReapOptions,
+) -> Invocation {
     let keys = book.store().keys();
     let due = keys.due(server);
     let mut key_list = vec![due, keys.due_servers()];
@@ -158,7 +167,8 @@ fn call(book: &Book, server: &NodeId, players: &[Player], claimants: &[Option<No
         .arg(book.options().claim_reanimate_ms)
         .arg(book.options().audit_ms)
         .arg(keys.token_events())
-        .arg(dry_run);
+        .arg(options.dry_run)
+        .arg(options.judge_until_ms);
     for (player, claimant) in players.iter().zip(claimants) {
         call = call.arg(player.as_str()).arg(claimant.as_ref());
     }

@@ -5,6 +5,7 @@ mod admission;
 mod entering;
 mod estimates;
 mod gate;
+mod judging;
 mod leaving;
 mod outages;
 mod passes;

@@ -57,7 +57,7 @@ impl<I: Inventory> BackendAgent<I> {
     /// The inventory has places that it did not have a moment ago: whoever waits for one is served at once instead of within
     /// a second. Places that go back to the inventory need no such word.
     pub fn restocked(&self) {
-        self.backend.serving.restocked.notify_one();
+        self.backend.serving.restock();
     }
 
     pub(super) fn backend(&self) -> &Arc<Backend<I>> {

@@ -36,6 +36,8 @@ pub(in crate::agent) enum Served {
     NotNeeded,
     /// There is none for it.
     NoPlace,
+    /// There is one, which came in after somebody in front was told that there is none. The place is home.
+    Overtakes,
 }
 
 /// What one look found.
@@ -127,22 +129,26 @@ impl<I: Inventory> Backend<I> {
     ) -> Result<usize> {
         let paused = paused(lines, &found.wishes).await?;
         let (mut issued, mut gone, mut failed) = (0_usize, 0_usize, None);
-        // Whoever was away itself cannot know who is dead: the line waits for its foremost then.
-        let (spares, mut is_held_up) = (!self.core.may_judge(), false);
+        let (restocks, mut is_held_up) = (self.serving.restocks(), false);
         for (line, wish) in found.wishes {
             if !has.suits(wish.region.as_ref(), wish.world.as_deref()) {
                 continue;
             }
-            let none_left = [passed, &*exhausted].iter().any(|of| of.contains(&None) || of.contains(&wish.region));
+            let none_left =
+                [passed, &*exhausted].iter().any(|of| of.contains(&wish.region) || is_sold_out(&has.regions, of));
             // Others of the line that was not read to its end may come before this one.
             let is_early = issued > 0 && found.more_after.is_some_and(|end| wish.seq() > Some(end));
-            is_held_up = is_held_up || (spares && line.is_silent(&wish).await?);
+            // Whoever was away itself cannot know who is dead: the line waits for its foremost then.
+            is_held_up = is_held_up || (!self.core.may_judge() && line.is_silent(&wish).await?);
             if is_held_up || failed.is_some() || none_left || is_early || paused.contains(line.name()) {
                 awaited.add(wish.region.as_ref());
                 continue;
             }
-            match self.serve_one(&line, &wish).await {
+            let refused_at = (!exhausted.is_empty()).then_some(restocks);
+            match self.serve_one(&line, &wish, refused_at).await {
                 Ok(Served::Issued) => issued += 1,
+                // Whoever called looks at the lines from the front again.
+                Ok(Served::Overtakes) => return Ok(issued + gone + 1),
                 Ok(Served::NotNeeded) => gone += 1,
                 Ok(Served::NoPlace) => {
                     awaited.add(wish.region.as_ref());
@@ -192,7 +198,8 @@ impl<I: Inventory> Backend<I> {
         Ok(found)
     }
 
-    async fn serve_one(self: &Arc<Self>, line: &Line, wish: &Wish) -> Result<Served> {
+    /// `refused_at`: somebody in front was told that there is no place, when places had come in so often.
+    async fn serve_one(self: &Arc<Self>, line: &Line, wish: &Wish, refused_at: Option<u64>) -> Result<Served> {
         let Some(server) = self.may_promise() else { return Ok(Served::NoPlace) };
         let times = self.core.config().book_options();
         if wish.seq().is_none() {
@@ -213,6 +220,10 @@ impl<I: Inventory> Backend<I> {
         let Some(Offer { place, payload }) = self.reserve_in_time(request.clone()).await else {
             return Ok(Served::NoPlace);
         };
+        if refused_at.is_some_and(|restocks| restocks != self.serving.restocks()) {
+            self.inventory.give_back(place);
+            return Ok(Served::Overtakes);
+        }
         // Whoever left meanwhile promises nothing any more.
         let Some(server) = self.may_promise() else {
             self.inventory.give_back(place);

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -12,8 +13,9 @@ use super::unmet_demand::UnmetDemand;
 /// A backend's part in the wait lines.
 #[derive(Default)]
 pub(in crate::agent) struct Serving {
-    /// Places may have come in.
-    pub restocked: Notify,
+    restocked: Notify,
+    /// How often places came in.
+    restocks: AtomicU64,
     /// Held during a look, so that whoever leaves can wait for its end.
     pub busy: tokio::sync::Mutex<()>,
     unmet: Mutex<UnmetDemand>,
@@ -23,6 +25,22 @@ pub(in crate::agent) struct Serving {
 }
 
 impl Serving {
+    /// Places may have come in: the lines are looked at.
+    pub fn restock(&self) {
+        self.restocks.fetch_add(1, Ordering::AcqRel);
+        self.restocked.notify_one();
+    }
+
+    /// Waits until places may have come in.
+    pub async fn restocked(&self) {
+        self.restocked.notified().await;
+    }
+
+    /// How often places came in. Where that has changed, one that somebody was refused a moment ago may be there now.
+    pub(super) fn restocks(&self) -> u64 {
+        self.restocks.load(Ordering::Acquire)
+    }
+
     pub(super) fn drains(&self) -> MutexGuard<'_, HashMap<TokenId, (Line, Wish)>> {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }

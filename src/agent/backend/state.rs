@@ -62,7 +62,7 @@ impl<I: Inventory> Backend<I> {
     /// Gives a place back, says so, and lets whoever waits have it.
     pub fn give_back(&self, token: &TokenId, player: &Player, place: I::Place, reason: &str) {
         self.return_place(token, player, place, reason);
-        self.serving.restocked.notify_one();
+        self.serving.restock();
     }
 
     /// Gives a place back and says so.

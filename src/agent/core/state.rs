@@ -160,6 +160,16 @@ impl Core {
         self.lease.may_judge(&self.store)
     }
 
+    /// Until when, in store ms, this node may say so; 0 where it may not.
+    pub fn judges_until_ms(&self) -> u64 {
+        if self.may_judge() { self.store.clock().now_ms().saturating_add(self.lease.left_ms()) } else { 0 }
+    }
+
+    /// Runs what says of other nodes that they are dead, and breaks it off where this node may not say so any more.
+    pub async fn judge<T>(&self, judging: impl Future<Output = Result<T>>) -> Result<T> {
+        self.lease.judge(&self.store, judging).await
+    }
+
     pub fn set_status(&self, status: AgentStatus) {
         self.status.send_if_modified(|now| {
             let changed = *now != status;

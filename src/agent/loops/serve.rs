@@ -28,7 +28,7 @@ pub(in crate::agent) async fn serve<I: Inventory>(backend: Arc<Backend<I>>) {
                 Ok(LineHint::Event(_)) => continue,
                 Err(RecvError::Closed) => return,
             },
-            () = backend.serving.restocked.notified() => {}
+            () = backend.serving.restocked() => {}
             () = sleep_until(next) => {}
         }
         next = Instant::now() + jitter(TICK);

@@ -33,7 +33,7 @@ pub(in crate::agent) async fn upkeep(core: Arc<Core>) {
             let forgotten = roster::forget(&core.store, roster::FORGET_MS).await?;
             Ok::<_, Error>((removed, forgotten))
         };
-        match done.await {
+        match core.judge(done).await {
             Ok((removed, _)) if !removed.is_empty() => tracing::info!(?removed, "taken off the roster"),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "could not look after the rosters"),

@@ -11,9 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::core::{LineHint, jitter};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::LineName;
-use crate::node::Lease;
 use crate::queue::{Admitter, GateOptions, LineEvent, ROUND_MAX, Round, Stop};
 
 use super::client::QueueClient;
@@ -110,24 +109,14 @@ async fn admit(client: Arc<QueueClient>, name: LineName, mut hints: broadcast::R
     }
 }
 
-/// One round. Where the lease lapses under way it is broken off: repeated by its operation once the node is back, it would put
-/// players away by what was so before the gap.
+/// One round. One that puts players away is broken off where this node may not judge any more.
 async fn round(client: &QueueClient, admitter: &mut Admitter) -> Result<Round> {
-    let me = client.core.acting()?;
-    admitter.judges(client.core.may_judge());
+    let (me, judges) = (client.core.acting()?, client.core.may_judge());
+    admitter.judges(judges);
     admitter.believes_for(client.core.config().stale_after_ms());
     let snapshot = client.core.directory.recent_snapshot();
-    tokio::select! {
-        round = admitter.round(&me, &snapshot) => round,
-        () = lapse(&client.core.lease) => Err(Error::LeaseLost { id: me.id.clone() }),
-    }
-}
-
-/// Waits until the lease is not valid.
-async fn lapse(lease: &Lease) {
-    while lease.is_valid() {
-        sleep(Duration::from_millis(lease.left_ms().max(1))).await;
-    }
+    let round = admitter.round(&me, &snapshot);
+    if judges { client.core.judge(round).await } else { round.await }
 }
 
 /// What ends a pause before its time.

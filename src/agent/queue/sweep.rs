@@ -40,7 +40,7 @@ pub(in crate::agent) async fn sweep_lines(core: Arc<Core>) {
         let all = Instant::now() >= all_at;
         let swept = tokio::select! {
             () = core.stop.cancelled() => return,
-            swept = sweep(&core, all, &mut last) => swept,
+            swept = core.judge(sweep(&core, all, &mut last)) => swept,
         };
         match swept {
             Ok(report) => {

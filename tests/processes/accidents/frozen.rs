@@ -27,6 +27,9 @@ async fn tok_6_a_proxy_that_is_frozen_for_less_than_its_lease_keeps_its_claim() 
     let (mut slow, mut other) = (fleet.node("p1", "proxy").await, fleet.node("p2", "proxy").await);
     let mut conn = fleet.store.conn().await;
     moved(&mut other, "warm", "b1").await;
+    let first_look = due(&mut conn, "warm").await;
+    // For its first lease a process says of nobody that they are dead, and looks at no claim.
+    eventually("sweeps look at claims", LIMIT, async || due(&mut conn, "warm").await > first_look).await;
     let epoch = status(&mut slow).await["epoch"].clone();
     let alice = moved(&mut slow, "alice", "b1").await;
     slow.sigstop();

@@ -277,7 +277,7 @@ pub fn reap(server: &str, dry: bool, tokens: &[(&str, &str)]) -> Ready {
         all.extend([key(format!("token:{player}")), node]);
     }
     let mut args = vec![server.to_owned(), REANIMATE_MS.to_string(), AUDIT_MS.to_string(), key("events:token")];
-    args.push(if dry { "1" } else { "0" }.to_owned());
+    args.extend([if dry { "1" } else { "0" }.to_owned(), u64::MAX.to_string()]);
     args.extend(tokens.iter().flat_map(|(player, claimant)| [(*player).to_owned(), (*claimant).to_owned()]));
     Ready(&scripts::TOKEN_REAP, all, args)
 }

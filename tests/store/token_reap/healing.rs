@@ -8,8 +8,8 @@ use redis::AsyncCommands;
 use crate::fixtures::tokens::{Bench, Member, player, request, say};
 use maitred_testkit::store::TestStore;
 
-/// One call of the script for alice, whose claimant was read as `read`.
-async fn reap_alice(bench: &Bench, by: &Member, read: Option<&NodeId>) -> String {
+/// One call of the script for alice, whose claimant was read as `read` and may be taken for dead until then.
+async fn reap_alice_until(bench: &Bench, by: &Member, read: Option<&NodeId>, judge_until_ms: u64) -> String {
     let keys = by.store.keys();
     let (b1, alice) = (NodeId::new("b1").unwrap(), player("alice"));
     let due: Key<'_> = keys.due(&b1);
@@ -20,9 +20,34 @@ async fn reap_alice(bench: &Bench, by: &Member, read: Option<&NodeId>) -> String
         .arg(bench.times.audit_ms)
         .arg(keys.token_events())
         .arg("0")
+        .arg(judge_until_ms)
         .arg("alice")
         .arg(read.map_or("", NodeId::as_str));
     by.store.run(&call).await.unwrap().text(0).unwrap().to_owned()
+}
+
+async fn reap_alice(bench: &Bench, by: &Member, read: Option<&NodeId>) -> String {
+    reap_alice_until(bench, by, read, u64::MAX).await
+}
+
+// R-43: a call that stood in the store's socket through a stall comes when everybody's beat is as late as the store was.
+#[tokio::test]
+async fn r_43_a_sweep_that_comes_late_takes_nobody_for_dead_and_still_ends_what_is_over() {
+    let server = TestStore::start();
+    let bench = Bench::new(&server, "late").await;
+    let b1 = bench.join("b1", Role::backend()).await;
+    let a = bench.join("A", Role::proxy()).await;
+    let token = b1.issued(&player("alice"), &request("r"), 1).await;
+    assert_eq!(say(&a.claim(&token).await), "Claimed");
+    bench.age(bench.times.claim_reanimate_ms).await;
+    bench.lapse(&a.who.id).await;
+    let before = bench.dump().await;
+    for too_early in [0, b1.store.clock().now_ms() - 1] {
+        assert_eq!(reap_alice_until(&bench, &b1, Some(&a.who.id), too_early).await, "SKIPPED");
+    }
+    assert_eq!(bench.dump().await, before);
+    bench.age(bench.times.ttl_ms).await;
+    assert_eq!(reap_alice_until(&bench, &b1, Some(&a.who.id), 0).await, "EXPIRED", "its own time says that");
 }
 
 // R-16: what changed between the reaper's look and the script is left alone.
