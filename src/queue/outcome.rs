@@ -35,7 +35,7 @@ pub struct QueuedPlace {
     pub seq: u64,
     /// The lane.
     pub lane: u16,
-    /// 1 for the one who is admitted next; exact, and shown up to [`POSITIONS_MAX`].
+    /// 1 for the one who is admitted next; exact, and shown up to 10,000.
     pub position: u64,
     /// How long it takes at the present pace, in ms; none where nobody is admitted now.
     pub estimate_ms: Option<u64>,

@@ -52,21 +52,25 @@ impl RouterAgent {
     }
 
     /// The store.
+    #[doc(hidden)]
     pub fn store(&self) -> &Store {
         self.book.store()
     }
 
     /// The reservation book.
+    #[doc(hidden)]
     pub fn book(&self) -> &Book {
         &self.book
     }
 
     /// Kill switch and drain entries, as of the last script that met a change.
+    #[doc(hidden)]
     pub fn control(&self) -> &Control {
         self.book.control()
     }
 
     /// What was dropped because it could not be believed.
+    #[doc(hidden)]
     pub fn verifier(&self) -> &Verifier {
         &self.verifier
     }
