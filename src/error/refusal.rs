@@ -69,6 +69,11 @@ pub(super) fn at_keys(keys: &[String]) -> String {
     }
 }
 
+/// The store that was asked, as it stands before the reason: nothing where none was.
+pub(super) fn in_front(store: Option<&str>) -> String {
+    store.map_or_else(String::new, |store| format!("{store}: "))
+}
+
 /// Why a message to an object was not handled, or not to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

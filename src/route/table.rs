@@ -175,7 +175,11 @@ impl RouteTable {
             task.await.unwrap_or_else(|_| {
                 // A task that never ran took nothing away.
                 self.reading().remove(&key);
-                Err(Error::Unreachable { during: "reading a route", reason: "the read broke off".to_owned() })
+                Err(Error::Unreachable {
+                    during: "reading a route",
+                    store: None,
+                    reason: "the read broke off".to_owned(),
+                })
             })
         };
         ended.boxed().shared()
