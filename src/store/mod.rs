@@ -22,6 +22,7 @@ mod keys;
 mod link;
 mod measure;
 mod read;
+mod scores;
 pub mod scripts;
 mod shared;
 mod url;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::agent::core::Charge;
 use crate::agent::model::Request;
-use crate::agent::proxy::Charge;
 use crate::error::Result;
 use crate::ids::{Epoch, LineName, OperationId, Player, RequestId, SessionId};
 use crate::queue::{Admission, Attributes, POSITIONS_MAX, QueuedPlace as Place};
