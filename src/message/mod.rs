@@ -11,7 +11,7 @@
 //!    PUBLISH inbox:b1 ──────────────────► │ ───────► Inbox::take
 //!    0 listeners: NodeOffline             │            signature, addressee, replay
 //!                                         │            sender and its epoch (view, else one read)
-//!                                         │            a free slot, else Busy; deadline
+//!                                         │            one handler more, else Busy; deadline
 //!    Inbox::take ◄─────────────────────── │ ◄───────── PUBLISH inbox:<caller>: the handler's answer
 //!    settles the pending call
 //! ```

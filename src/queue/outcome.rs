@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::ids::{Player, SessionId};
 
-use super::look::POSITIONS_MAX;
 use super::pass::LoginPass;
+use super::read::POSITIONS_MAX;
 
 /// How soon a silent proxy at the head is looked at again: it may enter its players again at any moment.
 const SILENT_PAUSE: Duration = Duration::from_millis(200);
