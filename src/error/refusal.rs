@@ -84,7 +84,7 @@ pub enum RouteRefusal {
     NoOwner,
     /// The object is not in storage, and its kind does not create it. No handler ran.
     NotFound,
-    /// The object's route changed at every look, or its owner cannot act at the moment. No handler ran.
+    /// The object's route changed at every read, or its owner cannot act at the moment. No handler ran.
     Again,
     /// The handler ran, and its change is not known to be in storage.
     NotSaved,

@@ -97,7 +97,7 @@ impl Exchange {
     }
 
     /// Lets the caller spawn tasks while it holds the token; `None` once everything has ended. The token is taken
-    /// before the look, so that a stop waits for whoever was quicker.
+    /// before the check, so that a stop waits for whoever was quicker.
     pub(super) fn enter(&self) -> Option<TaskTrackerToken> {
         let token = self.tasks.token();
         (!self.closed.is_cancelled()).then_some(token)

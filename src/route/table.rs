@@ -131,7 +131,7 @@ impl RouteTable {
         }
         let reading = {
             let mut all = self.reading();
-            // A refresh that ended since the look above is as good as one that begins now.
+            // A refresh that ended since the check above is as good as one that begins now.
             if let Some(route) = self.cached(key) {
                 return Ok(Some(route));
             }

@@ -233,7 +233,7 @@ impl Waiter {
 
     /// Something was said of the player: true where the store has already answered that the place is there, else it is
     /// looked at as soon as it has.
-    pub(super) fn hear(&self) -> bool {
+    pub(super) fn on_event(&self) -> bool {
         let mut held = self.lock();
         if let Stage::Entering { heard } = &mut held.stage {
             *heard = true;
