@@ -26,9 +26,10 @@ if #KEYS ~= 5 or #ARGV ~= 23 then
   return redis.error_reply('ARITY node/beat takes 5 keys and 23 arguments')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local row_key, roster, roles, control, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -38,11 +39,13 @@ if not (seq and sent_at and whole(ARGV[16])) then
   return redis.error_reply('ARGUMENT node/beat: seq, sent_at and lease are whole numbers')
 end
 local arrivals = {}
-for claim in string.gmatch(ARGV[23], '[^%c]+') do
-  arrivals[#arrivals + 1] = claim
-end
-if #arrivals > 256 then
-  return redis.error_reply('ARGUMENT node/beat: arrivals are at most 256')
+if ARGV[23] ~= '' then
+  for claim in string.gmatch(ARGV[23], '[^%c]+') do
+    arrivals[#arrivals + 1] = claim
+  end
+  if #arrivals > 256 then
+    return redis.error_reply('ARGUMENT node/beat: arrivals are at most 256')
+  end
 end
 
 -- part time
@@ -65,11 +68,15 @@ end
 if row[1] ~= epoch or row[2] ~= incarnation then
   return { 'FENCED', row[1], row[4] or '' }
 end
-local entries = redis.call('HMGET', control, 'kill', 'kill:' .. id, 'drain:' .. id, 'config')
-local changed = '0'
-if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[3] or '') ~= ARGV[21]
-  or string.sub(entries[4] or '', -64) ~= ARGV[22] then
-  changed = '1'
+local changed, holding = '0', false
+-- Most nodes have neither control entries in their zone nor promised places, and one question tells both.
+if ARGV[19] ~= '' or ARGV[20] ~= '' or ARGV[21] ~= '' or ARGV[22] ~= '' or redis.call('EXISTS', control, held) > 0 then
+  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. id, 'drain:' .. id, 'config')
+  if (entries[1] or '') ~= ARGV[19] or (entries[2] or '') ~= ARGV[20] or (entries[3] or '') ~= ARGV[21]
+    or string.sub(entries[4] or '', -64) ~= ARGV[22] then
+    changed = '1'
+  end
+  holding = redis.call('ZCARD', held) > 0
 end
 if seq <= (whole(row[3]) or -1) then
   return { 'BEAT', now_text, changed }
@@ -77,16 +84,17 @@ end
 if is_skewed(sent_at) then
   return { 'SKEW', now_text }
 end
-local holding, counted, left = redis.call('ZCARD', held) > 0, {}, 0
+local counted, left = {}, '0'
 if holding then
-  left = redis.call('ZCOUNT', held, '(' .. now_text, '+inf')
+  local count = redis.call('ZCOUNT', held, '(' .. now_text, '+inf')
   for _, claim in ipairs(arrivals) do
     local goes_at = redis.call('ZSCORE', held, claim)
     if goes_at then
       counted[#counted + 1] = claim
-      left = left - ((whole(goes_at) or 0) > now and 1 or 0)
+      count = count - ((whole(goes_at) or 0) > now and 1 or 0)
     end
   end
+  left = string.format('%.0f', count)
 end
 
 redis.call('ZADD', roster, now_text, id)
@@ -102,4 +110,4 @@ if holding then
   end
 end
 redis.call('PUBLISH', ARGV[17], ARGV[18])
-return { 'BEAT', now_text, changed, string.format('%.0f', left) }
+return { 'BEAT', now_text, changed, left }

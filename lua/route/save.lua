@@ -19,9 +19,10 @@ if #KEYS ~= 3 or #ARGV ~= 11 then
   return redis.error_reply('ARITY route/save takes 3 keys and 11 arguments')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local route, object, node = KEYS[1], KEYS[2], KEYS[3]

@@ -27,9 +27,10 @@ if #KEYS ~= 4 or #ARGV ~= 12 then
   return redis.error_reply('ARITY token/claim takes 4 keys and 12 arguments')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local token, claimant_node, server_node, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -91,20 +92,6 @@ local function is_open(token_state)
   return token_state == 'PENDING' or token_state == 'CLAIMED'
 end
 -- end part
--- part previous
--- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
-local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
--- end part
--- part ended
--- How a token that is no longer the row ended, and by which operation.
-local function ended_as(entries, token_id)
-  for old_id, ending, op in string.gmatch(entries or '', previous_entry) do
-    if old_id == token_id then
-      return ending, op
-    end
-  end
-end
--- end part
 
 local row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'expires_at', 'reopened', 'issued_at')
 local state = row[2]
@@ -128,6 +115,20 @@ if claimant_epoch ~= '0' then
   end
 end
 if not here then
+  -- part previous
+  -- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
+  local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
+  -- end part
+  -- part ended
+  -- How a token that is no longer the row ended, and by which operation.
+  local function ended_as(entries, token_id)
+    for old_id, ending, op in string.gmatch(entries or '', previous_entry) do
+      if old_id == token_id then
+        return ending, op
+      end
+    end
+  end
+  -- end part
   local ending = ended_as(redis.call('HGET', token, 'previous'), id)
   if ending then
     return { 'ENDED', ending }

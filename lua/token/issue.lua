@@ -36,19 +36,23 @@ if others < 0 or others > 16 or #KEYS ~= 6 + 2 * others then
   return redis.error_reply('ARITY token/issue takes 6 keys and 20 arguments, and two keys and a name for each other server')
 end
 -- part digits
--- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex.
+-- A number is one only if its text is all digits (R-33): tonumber also takes nan, inf and hex. Of digits the sum is the number,
+-- for half of what a call of tonumber costs.
 local function whole(text)
-  return text and #text <= 20 and string.find(text, '^%d+$') and tonumber(text) or nil
+  return text and #text <= 20 and string.find(text, '^%d+$') and text + 0 or nil
 end
 -- end part
 local token, node, due, servers, control, places_held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id, player, server, server_epoch, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local attempt, issued_at, expires_at, deadline =
-  whole(ARGV[6]), whole(ARGV[8]), whole(ARGV[9]), whole(ARGV[12])
-local reanimate_ms, audit_ms, channel, arrive_ms = whole(ARGV[13]), whole(ARGV[14]), ARGV[15], whole(ARGV[20])
-if not (attempt and issued_at and expires_at and deadline and reanimate_ms and audit_ms and arrive_ms) then
+-- One pattern for all of them costs less than a call of `whole` for each.
+local numbers = ARGV[6] .. ' ' .. ARGV[8] .. ' ' .. ARGV[9] .. ' ' .. ARGV[12] .. ' ' .. ARGV[13] .. ' ' .. ARGV[14]
+  .. ' ' .. ARGV[20]
+if not string.find(numbers, '^%d+ %d+ %d+ %d+ %d+ %d+ %d+$')
+  or math.max(#ARGV[6], #ARGV[8], #ARGV[9], #ARGV[12], #ARGV[13], #ARGV[14], #ARGV[20]) > 20 then
   return redis.error_reply('ARGUMENT token/issue: attempt, times and spans are whole numbers')
 end
+local attempt, issued_at, expires_at, deadline = ARGV[6] + 0, ARGV[8] + 0, ARGV[9] + 0, ARGV[12] + 0
+local reanimate_ms, audit_ms, channel, arrive_ms = ARGV[13] + 0, ARGV[14] + 0, ARGV[15], ARGV[20] + 0
 
 -- part time
 local time = redis.call('TIME')
@@ -76,28 +80,6 @@ local function alive(key, epoch)
   return lease_left(row[2], row[3]) >= 0, 'NO_LEASE'
 end
 -- end part
--- part kill
--- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
--- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
-local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
-  if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
-    return false, false
-  end
-  local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
-  return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
-end
--- The kill switch that is on, by the verdicts of the caller.
-local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
-  return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
-    or second_verdict == 'on' and 'kill:' .. second or nil
-end
--- end part
--- part skew
--- Whether the clock that a signed time came from is not the store's.
-local function is_skewed(signed_at)
-  return math.abs(signed_at - now) > 5000
-end
--- end part
 -- part lasting
 -- Whether the time of a token is still to come. One that was issued later than now is from before the clock stepped back, and
 -- over (R-34); without its times it has none.
@@ -116,120 +98,11 @@ end
 -- One of the last four tokens that a player's row keeps: <id>:<ending>:<operation>:<request>:<attempt>.
 local previous_entry = '([^ :]+):([^ :]+):([^ :]+):([^ :]+):(%d+)'
 -- end part
--- part marks
--- Whether the request is among those whose cancel came before their token: <request>@<ms>.
-local function is_cancelled(marks, wanted)
-  for mark in string.gmatch(marks, '([^ @]+)@') do
-    if mark == wanted then
-      return true
-    end
-  end
-  return false
-end
--- end part
--- part index
--- An index names the sets that hold something: takes one that is empty out of it.
-local function unlist_empty(set_key, index_key, entry)
-  if redis.call('EXISTS', set_key) == 0 then
-    redis.call('SREM', index_key, entry)
-  end
-end
--- end part
--- part places
--- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
-local stale_claims = {}
-local function is_stale(claim, goes_at)
-  return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
-end
--- How many places are promised or taken without the node's own count.
-local function promised(held_key)
-  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
-  local beyond = string.format('(%.0f', now + arrive_ms + 5000)
-  local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
-  for i = 1, #far, 2 do
-    if is_stale(far[i], far[i + 1]) then
-      claims = claims - 1
-      stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
-    end
-  end
-  return claims
-end
--- To be called where the script writes.
-local function drop_stale_claims()
-  for _, stale in ipairs(stale_claims) do
-    redis.call('ZREM', stale.held, stale.claim)
-  end
-end
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
--- numbers has no places (R-35).
-local function unclaimed(players, soft_cap, held_key, due_key)
-  local there, cap = whole(players), whole(soft_cap)
-  local taken = promised(held_key) + redis.call('ZCARD', due_key)
-  if not (there and cap) then
-    return 0
-  end
-  return cap == 0 and 1000000 or cap - there - taken
-end
--- end part
--- part line_places
--- Whether lines and tokens have left a place for one more token. Only where a line leads to the server (QUE-15): elsewhere its
--- inventory alone decides. A token of the player that the new one replaces gives its place.
-local function has_line_place(node_key, held_key)
-  if arrive_ms == 0 then
-    return true
-  end
-  local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
-  local places = unclaimed(row[1], row[2], held_key, due)
-  return places >= 1 or places == 0 and redis.call('ZSCORE', due, player)
-end
--- end part
--- part replace
--- What a row's token has become that was over before it is replaced.
-local function ending_of(token_state)
-  return string.match(token_state or '', '^[%u_]+$') or 'UNKNOWN'
-end
--- Writes a PENDING token over the old row: fields id, state, server, server_epoch, request, attempt, expires_at, previous,
--- cancelled, consume_op and reason. It keeps the last four endings and the marks of cancels.
-local function replace_token(old, ending, old_due, fresh)
-  local previous, cancelled, old_server = old[8] or '', old[9] or '', old[3]
-  if old[1] then
-    local op = old[10] or (ending == 'RELEASED' and old[11] == 'cancelled' and 'cancelled') or '-'
-    local endings = { string.format('%s:%s:%s:%s:%.0f', old[1], ending, op, old[5] or '-', whole(old[6]) or 0) }
-    for entry in string.gmatch(previous, '[^ ]+') do
-      if #endings < 4 then
-        endings[#endings + 1] = entry
-      end
-    end
-    previous = table.concat(endings, ' ')
-  end
-  if old[1] or cancelled ~= '' then
-    redis.call('DEL', token)
-  end
-  if previous ~= '' then
-    redis.call('HSET', token, 'previous', previous)
-  end
-  if cancelled ~= '' then
-    redis.call('HSET', token, 'cancelled', cancelled)
-  end
-  if is_open(old[2]) then
-    if old_due ~= due then
-      redis.call('ZREM', old_due, player)
-      unlist_empty(old_due, servers, old_server)
-    end
-    redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. old[1] .. ' ' .. old_server .. ' ' .. ending)
-  end
-  redis.call('ZADD', due, string.format('%.0f', math.min(fresh.expires_at, now + reanimate_ms)), player)
-  redis.call('SADD', servers, server)
-  redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server, 'server_epoch', server_epoch,
-    'request', request, 'attempt', fresh.attempt, 'payload', fresh.payload, 'issued_at', fresh.issued_at, 'expires_at',
-    fresh.expires_text, 'v', fresh.v, 'sig', fresh.sig)
-  redis.call('PEXPIREAT', token, string.format('%.0f', fresh.expires_at + audit_ms))
-end
--- end part
 
 local row = {}
--- Most players have no row, and ten fields of nothing cost three times what this question does.
-if redis.call('EXISTS', token) == 1 then
+-- Most players have no row and most zones no control entries, and one question for both is cheaper than ten fields of nothing.
+local is_blank = redis.call('EXISTS', token, control) == 0
+if not is_blank then
   row = redis.call('HMGET', token, 'id', 'state', 'server', 'server_epoch', 'request', 'attempt', 'expires_at',
     'previous', 'cancelled', 'consume_op', 'reason', 'issued_at')
 end
@@ -244,34 +117,73 @@ if row_id == id then
   return { 'ENDED', open and 'EXPIRED' or state or '' }
 end
 local seen_attempt = 0
-for old_id, old_ending, _, old_request, old_attempt in string.gmatch(row[8] or '', previous_entry) do
-  if old_id == id then
-    return { 'ENDED', old_ending }
-  end
-  if old_request == request then
-    seen_attempt = math.max(seen_attempt, tonumber(old_attempt))
+if row[8] then
+  for old_id, old_ending, _, old_request, old_attempt in string.gmatch(row[8], previous_entry) do
+    if old_id == id then
+      return { 'ENDED', old_ending }
+    end
+    if old_request == request then
+      seen_attempt = math.max(seen_attempt, tonumber(old_attempt))
+    end
   end
 end
 
-if kill_changed(ARGV[16], server, ARGV[18], server, ARGV[18]) then
-  return { 'CONTROL' }
-end
-local killed = killed_by(ARGV[17], server, ARGV[19], server, ARGV[19])
-if killed then
-  return { 'KILLED', killed }
+if not is_blank or ARGV[16] ~= '' or ARGV[18] ~= '' or ARGV[17] == 'on' or ARGV[19] == 'on' then
+  -- part kill
+  -- Whether other kill entries stand than those that the caller verified (R-32), and whether there are control entries at
+  -- all. A zone that no operator ever touched has none, and to ask for that is cheaper than to read them.
+  local function kill_changed(fleet_seen, first, first_seen, second, second_seen)
+    if fleet_seen == '' and first_seen == '' and second_seen == '' and redis.call('EXISTS', control) == 0 then
+      return false, false
+    end
+    local entries = redis.call('HMGET', control, 'kill', 'kill:' .. first, 'kill:' .. second)
+    return (entries[1] or '') ~= fleet_seen or (entries[2] or '') ~= first_seen or (entries[3] or '') ~= second_seen, true
+  end
+  -- The kill switch that is on, by the verdicts of the caller.
+  local function killed_by(fleet_verdict, first, first_verdict, second, second_verdict)
+    return fleet_verdict == 'on' and 'kill' or first_verdict == 'on' and 'kill:' .. first
+      or second_verdict == 'on' and 'kill:' .. second or nil
+  end
+  -- end part
+  if kill_changed(ARGV[16], server, ARGV[18], server, ARGV[18]) then
+    return { 'CONTROL' }
+  end
+  local killed = killed_by(ARGV[17], server, ARGV[19], server, ARGV[19])
+  if killed then
+    return { 'KILLED', killed }
+  end
 end
 local held, why, current = alive(node, server_epoch)
 if not held then
   return { why, current }
 end
+-- part skew
+-- Whether the clock that a signed time came from is not the store's.
+local function is_skewed(signed_at)
+  return math.abs(signed_at - now) > 5000
+end
+-- end part
 if is_skewed(issued_at) then
   return { 'SKEW', now_text }
 end
 if now >= deadline or now >= expires_at then
   return { 'LATE' }
 end
-if is_cancelled(row[9] or '', request) then
-  return { 'CANCELLED' }
+if row[9] then
+  -- part marks
+  -- Whether the request is among those whose cancel came before their token: <request>@<ms>.
+  local function is_cancelled(marks, wanted)
+    for mark in string.gmatch(marks, '([^ @]+)@') do
+      if mark == wanted then
+        return true
+      end
+    end
+    return false
+  end
+  -- end part
+  if is_cancelled(row[9], request) then
+    return { 'CANCELLED' }
+  end
 end
 
 local old_due = due
@@ -301,7 +213,10 @@ if open then
     return { 'TAKEN' }
   end
 elseif row_id then
-  ending = ending_of(state)
+  -- part ending
+  -- What a row's token has become that was over before it is replaced.
+  ending = string.match(state or '', '^[%u_]+$') or 'UNKNOWN'
+  -- end part
 end
 if row_request == request and row_attempt > seen_attempt then
   seen_attempt = row_attempt
@@ -310,11 +225,110 @@ if attempt <= seen_attempt then
   return { 'ATTEMPT' }
 end
 
-if not has_line_place(node, places_held) then
-  return { 'NO_PLACE' }
+if arrive_ms > 0 then
+  -- part places
+  -- Claims from before the clock stepped back: they hold for longer than they can last, and are over (R-34).
+  local stale_claims = {}
+  local function is_stale(claim, goes_at)
+    return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
+  end
+  -- How many places are promised or taken without the node's own count.
+  local function promised(held_key)
+    local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+    local beyond = string.format('(%.0f', now + arrive_ms + 5000)
+    local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
+    for i = 1, #far, 2 do
+      if is_stale(far[i], far[i + 1]) then
+        claims = claims - 1
+        stale_claims[#stale_claims + 1] = { held = held_key, claim = far[i] }
+      end
+    end
+    return claims
+  end
+  -- To be called where the script writes.
+  local function drop_stale_claims()
+    for _, stale in ipairs(stale_claims) do
+      redis.call('ZREM', stale.held, stale.claim)
+    end
+  end
+  -- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
+  -- numbers has no places (R-35).
+  local function unclaimed(players, soft_cap, held_key, due_key)
+    local there, cap = whole(players), whole(soft_cap)
+    local taken = promised(held_key) + redis.call('ZCARD', due_key)
+    if not (there and cap) then
+      return 0
+    end
+    return cap == 0 and 1000000 or cap - there - taken
+  end
+  -- end part
+  -- part line_places
+  -- Whether lines and tokens have left a place for one more token. Only where a line leads to the server (QUE-15): elsewhere its
+  -- inventory alone decides. A token of the player that the new one replaces gives its place.
+  local function has_line_place(node_key, held_key)
+    local row = redis.call('HMGET', node_key, 'players', 'soft_cap')
+    local places = unclaimed(row[1], row[2], held_key, due)
+    return places >= 1 or places == 0 and redis.call('ZSCORE', due, player)
+  end
+  -- end part
+  if not has_line_place(node, places_held) then
+    return { 'NO_PLACE' }
+  end
+  drop_stale_claims()
 end
-
-drop_stale_claims()
-replace_token(row, ending, old_due, { attempt = ARGV[6], payload = ARGV[7], issued_at = ARGV[8], expires_at = expires_at,
-  expires_text = ARGV[9], v = ARGV[10], sig = ARGV[11] })
+if row_id or row[9] then
+  -- part index
+  -- An index names the sets that hold something: takes one that is empty out of it.
+  local function unlist_empty(set_key, index_key, entry)
+    if redis.call('EXISTS', set_key) == 0 then
+      redis.call('SREM', index_key, entry)
+    end
+  end
+  -- end part
+  -- part replace
+  -- Takes the old row away: fields id, state, server, server_epoch, request, attempt, expires_at, previous, cancelled,
+  -- consume_op and reason. The last four endings and the marks of cancels stay.
+  local function retire_token(old, ending, old_due)
+    local previous, cancelled, old_server = old[8] or '', old[9] or '', old[3]
+    if old[1] then
+      local op = old[10] or (ending == 'RELEASED' and old[11] == 'cancelled' and 'cancelled') or '-'
+      local endings = { string.format('%s:%s:%s:%s:%.0f', old[1], ending, op, old[5] or '-', whole(old[6]) or 0) }
+      for entry in string.gmatch(previous, '[^ ]+') do
+        if #endings < 4 then
+          endings[#endings + 1] = entry
+        end
+      end
+      previous = table.concat(endings, ' ')
+    end
+    if old[1] or cancelled ~= '' then
+      redis.call('DEL', token)
+    end
+    if previous ~= '' then
+      redis.call('HSET', token, 'previous', previous)
+    end
+    if cancelled ~= '' then
+      redis.call('HSET', token, 'cancelled', cancelled)
+    end
+    if is_open(old[2]) then
+      if old_due ~= due then
+        redis.call('ZREM', old_due, player)
+        unlist_empty(old_due, servers, old_server)
+      end
+      redis.call('PUBLISH', channel, 'ended ' .. player .. ' ' .. old[1] .. ' ' .. old_server .. ' ' .. ending)
+    end
+  end
+  -- end part
+  retire_token(row, ending, old_due)
+end
+local attempt_text, payload, issued_text, expires_text, row_v, row_sig =
+  ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+-- part pending
+-- A PENDING token where the player has none any more. The indexes go first (R-36).
+redis.call('ZADD', due, string.format('%.0f', math.min(expires_at, now + reanimate_ms)), player)
+redis.call('SADD', servers, server)
+redis.call('HSET', token, 'id', id, 'state', 'PENDING', 'player', player, 'server', server, 'server_epoch', server_epoch,
+  'request', request, 'attempt', attempt_text, 'payload', payload, 'issued_at', issued_text, 'expires_at', expires_text,
+  'v', row_v, 'sig', row_sig)
+redis.call('PEXPIREAT', token, string.format('%.0f', expires_at + audit_ms))
+-- end part
 return { 'ISSUED' }
