@@ -62,6 +62,14 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Row {
     }
 }
 
+/// A member as it stands, also one that is no text.
+fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes.clone()),
+        other => text_of(other).map(String::into_bytes),
+    }
+}
+
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -327,7 +335,7 @@ impl Store {
         now_ms: u64,
         lasts_ms: u64,
         limit: usize,
-    ) -> Result<Vec<Vec<String>>> {
+    ) -> Result<Vec<Vec<Vec<u8>>>> {
         let during = "reading sorted sets";
         let mut all = Vec::with_capacity(keys.len());
         if keys.is_empty() {
@@ -348,9 +356,9 @@ impl Store {
                 .await
                 .map_err(|error| self.fault(during, &error))?;
             for (key, pair) in batch.iter().zip(values.chunks(2)) {
-                let mut members: Vec<String> = Vec::new();
+                let mut members: Vec<Vec<u8>> = Vec::new();
                 for value in pair {
-                    members.extend(items_of(during, *key, value)?.iter().filter_map(text_of));
+                    members.extend(items_of(during, *key, value)?.iter().filter_map(bytes_of));
                 }
                 all.push(members);
             }
