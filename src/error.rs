@@ -5,8 +5,8 @@
 
 mod refusal;
 
-use refusal::at_keys;
 pub use refusal::{RouteRefusal, StoreRefusal};
+use refusal::{at_keys, in_front};
 
 use crate::ids::{Epoch, InvalidId, NodeId, ObjectKey, ServiceName};
 
@@ -74,12 +74,14 @@ pub enum Error {
     },
 
     /// The store could not be reached, or did not answer inside the time. If a mutation was under way its outcome is
-    /// unknown; repeating the same operation is safe. The text names the store that was asked.
-    #[error("the store did not answer while {during}: {reason}")]
+    /// unknown; repeating the same operation is safe.
+    #[error("the store did not answer while {during}: {}{reason}", in_front(.store.as_deref()))]
     Unreachable {
         /// What was under way.
         during: &'static str,
-        /// The address, where one store was asked, and the client's reason; holds no password.
+        /// The URL of the store that was asked, without a password; `None` where nothing was sent.
+        store: Option<String>,
+        /// The client's reason; holds no password.
         reason: String,
     },
 

@@ -9,16 +9,19 @@
 //! |---|---|
 //! | [`agent`] | what an application embeds: config, backend, proxy, and the way of a request |
 //! | [`place`] | where a fresh login goes: registrations, the handler, the connection |
-//! | [`select`] | choosing a backend, a pure function of one snapshot |
-//! | [`queue`] | lines: who is admitted next, at which rate, to where |
-//! | [`limit`] | cooldowns and limits a player, shared by all proxies |
+//! | `select` | choosing a backend, a pure function of one snapshot |
+//! | `queue` | lines: who is admitted next, at which rate, to where |
+//! | `limit` | cooldowns and limits a player, shared by all proxies |
 //! | [`route`] | who owns an object, and how it moves |
-//! | [`token`] | reservations: issue, claim, consume, release, reap |
+//! | `token` | reservations: issue, claim, consume, release, reap |
 //! | [`message`] | signed messages between nodes |
 //! | [`node`] | heartbeats, leases, the view of the others, kill switch |
-//! | [`store`] | the only place that knows the store: connections, scripts, keys, clock, subscriptions |
-//! | [`envelope`] | what makes a record believable: keys, canonical bytes, signatures, replay window |
+//! | `store` | the only place that knows the store: connections, scripts, keys, clock, subscriptions |
+//! | `envelope` | what makes a record believable: keys, canonical bytes, signatures, replay window |
 //! | [`error`], [`ids`] | one error, and newtypes that can only hold valid values |
+//!
+//! Only what these pages show is for applications. What they hide (the floors without a page, and names in the others) is
+//! public for the command `maitred` and the tests of its repository, and may change with every release.
 //!
 //! # A backend and a proxy
 //!
@@ -70,17 +73,26 @@
 #![warn(missing_docs)]
 
 pub mod agent;
-pub mod envelope;
 pub mod error;
 pub mod ids;
-pub mod limit;
 pub mod message;
 pub mod node;
 pub mod place;
-pub mod queue;
 pub mod route;
+
+// The floors below are for the command and the tests of this repository, as is what other modules hide. What an application
+// needs of them, the modules above hand on.
+#[doc(hidden)]
+pub mod envelope;
+#[doc(hidden)]
+pub mod limit;
+#[doc(hidden)]
+pub mod queue;
+#[doc(hidden)]
 pub mod select;
+#[doc(hidden)]
 pub mod store;
+#[doc(hidden)]
 pub mod token;
 
 pub use error::{Error, Result};

@@ -142,10 +142,10 @@ impl Context {
         }
     }
 
-    /// True where the reason of an unreachable store names the store of this context.
-    pub fn is_about_its_store(&self, reason: &str) -> bool {
+    /// True where `store`, as an error names it, is the store of this context.
+    pub fn is_its_store(&self, store: &str) -> bool {
         let asked = Setup::store_options(&self.config).map(|options| options.url.to_string());
-        asked.is_ok_and(|asked| reason.strip_prefix(&asked).is_some_and(|rest| rest.starts_with(": ")))
+        asked.is_ok_and(|asked| asked == store)
     }
 
     /// What to do about a store that does not answer.

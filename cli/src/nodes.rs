@@ -49,15 +49,15 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     let (store, verifier) = context.fleet_to_read().await?;
     let began_ms = store.clock().now_ms();
     let config = context.config.clone();
-    let look = Look { store, verifier, limits: context.limits(), role: options.role, config, began_ms };
+    let reader = Reader { store, verifier, limits: context.limits(), role: options.role, config, began_ms };
     let Some(pause) = options.watch else {
-        let picture = look.picture().await?;
+        let picture = reader.picture().await?;
         picture.show(context.json);
         return if picture.not_believed.hide_nodes() { Err(Failure::Check) } else { Ok(()) };
     };
     let mut stop = Stop::new()?;
     loop {
-        match look.picture().await {
+        match reader.picture().await {
             Ok(picture) => {
                 view::fresh_screen();
                 picture.show(context.json);
@@ -74,7 +74,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
     }
 }
 
-struct Look {
+struct Reader {
     store: Store,
     verifier: Verifier,
     limits: LivenessLimits,
@@ -151,7 +151,7 @@ struct Gone {
     age_ms: u64,
 }
 
-impl Look {
+impl Reader {
     async fn picture(&self) -> Result<Picture> {
         let (store, verifier) = (&self.store, &self.verifier);
         store.sync_clock().await?;

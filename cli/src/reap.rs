@@ -15,7 +15,7 @@ use maitred::token::{Book, ReapOptions, ReapReport, reap_servers};
 
 use super::Failure;
 use super::context::Context;
-use super::queues::{Hall, is_of_one_line};
+use super::queues::{ZoneLines, is_of_one_line};
 use super::span::{self, Stop};
 use super::view::{self, Grid, Tone};
 
@@ -58,13 +58,13 @@ pub(super) struct Options {
 }
 
 pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
+    let zone = ZoneLines::open(context).await?;
     // Whoever sweeps owns nothing.
     let nobody = Lease::new(NodeId::new("cli")?, 1);
     let sweep = Sweep {
-        hall: hall.clone(),
-        routes: RouteBook::new(hall.store.clone(), hall.verifier.clone(), nobody, context.config.routes.times()),
-        book: context.book_of(&hall.store, &hall.verifier, hall.control.clone()),
+        zone: zone.clone(),
+        routes: RouteBook::new(zone.store.clone(), zone.verifier.clone(), nobody, context.config.routes.times()),
+        book: context.book_of(&zone.store, &zone.verifier, zone.control.clone()),
         tokens: ReapOptions {
             dry_run: options.dry_run,
             judge_until_ms: u64::MAX,
@@ -101,7 +101,7 @@ pub(super) async fn run(context: &Context, options: Options) -> Result<(), Failu
 }
 
 struct Sweep {
-    hall: Hall,
+    zone: ZoneLines,
     routes: RouteBook,
     book: Book,
     tokens: ReapOptions,
@@ -204,14 +204,14 @@ impl Sweep {
     }
 
     async fn sweep_lines(&self, walk: bool, report: &mut Report) -> Result<()> {
-        let listed = lines(&self.hall.store).await?;
+        let listed = lines(&self.zone.store).await?;
         let mut failure = None;
         let mut names: BTreeSet<String> = listed.iter().map(ToString::to_string).collect();
         for kind in LINE_KEYS {
             names.extend(self.names(walk, kind, Vec::new()).await?.all);
         }
         for name in names.iter().filter_map(|name| LineName::new(name).ok()) {
-            let line = self.hall.line(&name)?;
+            let line = self.zone.line(&name)?;
             let swept = if self.tokens.dry_run { line.sweep_preview().await } else { line.sweep().await };
             report.lines.lines += 1;
             match swept {

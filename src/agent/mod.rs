@@ -34,12 +34,23 @@ mod queue;
 mod start;
 
 pub use api::{
-    Agent, BackendAgent, ConfigSource, Kept, Managed, ManagedState, Mover, Outcome, ProxyAgent, Reloaded, RouterAgent,
-    Setup, Waiting,
+    Agent, BackendAgent, ConfigSource, Managed, ManagedState, Mover, Outcome, ProxyAgent, Reloaded, RouterAgent, Setup,
+    Waiting,
 };
 pub use backend::{BackendEvent, Inventory, Offer, RedeemRefusal, Redeemed};
 pub use core::{AgentStatus, LoadSource};
-pub use model::{
-    Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Source, Transfer,
-};
+pub use model::{Balanced, PlaceRequest, Reason, Refusal, Request, Source, Transfer};
 pub use queue::{Admitted, Departure, Entering, Entry, Failure, OutReason, Update, Visit, WaitUpdate};
+
+// What these are made of.
+pub use crate::envelope::{Keyring, Secret};
+pub use crate::limit::Verdict;
+pub use crate::queue::{Admission, Attributes, Left, LoginPass, PassRefusal};
+pub use crate::select::Ask;
+pub use crate::token::{ReleaseOutcome, Token};
+
+// For the command and the tests of this repository: see the library's first page.
+#[doc(hidden)]
+pub use api::Kept;
+#[doc(hidden)]
+pub use model::{NoPlaceCode, PLACES, PlaceAnswer, RESERVE};

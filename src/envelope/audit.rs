@@ -12,7 +12,7 @@ use super::wire::WireFailure;
 /// Least time between two log lines of the same source and reason.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 /// Most pairs of source and reason with a rate of their own; those beyond share one.
-const SLOTS_MAX: usize = 1_024;
+const ENTRIES_MAX: usize = 1_024;
 /// Longest source and longest `what` that is kept and logged, in bytes: both may come from whoever forged the data.
 const TEXT_MAX_BYTES: usize = 160;
 
@@ -168,12 +168,12 @@ fn cut(text: &str) -> &str {
 
 /// When the last line was logged, and how many were not since.
 #[derive(Debug, Default)]
-struct Slot {
+struct Entry {
     logged_at: Option<Instant>,
     suppressed: u64,
 }
 
-impl Slot {
+impl Entry {
     fn is_quiet(&self, now: Instant) -> bool {
         self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_EVERY)
     }
@@ -189,11 +189,11 @@ impl Slot {
     }
 }
 
-/// Decides which drops are logged. Bounded: a flood of made-up sources ends up in the shared slot.
+/// Decides which drops are logged. Bounded: a flood of made-up sources ends up in the shared entry.
 #[derive(Debug, Default)]
 struct Limiter {
-    slots: HashMap<(AuditReason, Box<str>), Slot>,
-    shared: Slot,
+    entries: HashMap<(AuditReason, Box<str>), Entry>,
+    shared: Entry,
     swept_at: Option<Instant>,
 }
 
@@ -201,16 +201,16 @@ impl Limiter {
     /// The number of drops suppressed since the last line if this one is to be logged.
     fn admit(&mut self, reason: AuditReason, source: &str, now: Instant) -> Option<u64> {
         let key = (reason, Box::from(source));
-        if !self.slots.contains_key(&key) && self.slots.len() >= SLOTS_MAX {
+        if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             self.sweep(now);
-            if self.slots.len() >= SLOTS_MAX {
+            if self.entries.len() >= ENTRIES_MAX {
                 return self.shared.admit(now);
             }
         }
-        self.slots.entry(key).or_default().admit(now)
+        self.entries.entry(key).or_default().admit(now)
     }
 
-    /// Gives up the slots that would log at once anyway; what they suppressed goes to the shared count. At most once
+    /// Gives up the entries that would log at once anyway; what they suppressed goes to the shared count. At most once
     /// every [`LOG_EVERY`], since it looks at all of them.
     fn sweep(&mut self, now: Instant) {
         if self.swept_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_EVERY) {
@@ -218,10 +218,10 @@ impl Limiter {
         }
         self.swept_at = Some(now);
         let shared = &mut self.shared;
-        self.slots.retain(|_, slot| {
-            let keep = !slot.is_quiet(now);
+        self.entries.retain(|_, entry| {
+            let keep = !entry.is_quiet(now);
             if !keep {
-                shared.suppressed += slot.suppressed;
+                shared.suppressed += entry.suppressed;
             }
             keep
         });
@@ -265,11 +265,11 @@ mod tests {
             (from..from + 10_000).filter_map(|n| limiter.admit(BadSignature, &n.to_string(), now)).collect::<Vec<u64>>()
         };
         let first = flood(0, 0);
-        assert_eq!(first.len(), SLOTS_MAX + 1);
+        assert_eq!(first.len(), ENTRIES_MAX + 1);
         let second = flood(1, 20_000);
-        assert_eq!(second.len(), SLOTS_MAX + 1, "quiet sources make room");
+        assert_eq!(second.len(), ENTRIES_MAX + 1, "quiet sources make room");
         assert_eq!(second.iter().sum::<u64>(), 10_000 - first.len() as u64, "what was suppressed is told later");
-        assert_eq!(limiter.slots.len(), SLOTS_MAX);
+        assert_eq!(limiter.entries.len(), ENTRIES_MAX);
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         let lines = (0..5).filter_map(|_| limiter.admit(Replay, "a", start)).count();
         assert_eq!(lines, 1);
         limiter.sweep(start + LOG_EVERY);
-        assert!(limiter.slots.is_empty());
+        assert!(limiter.entries.is_empty());
         assert_eq!(limiter.shared.suppressed, 4);
     }
 
@@ -303,7 +303,7 @@ mod tests {
         audit.drop(BadSignature, &"é".repeat(500_000), &"x".repeat(500_000));
         audit.drop(BadSignature, &format!("x{}", "é".repeat(500_000)), "");
         let limiter = audit.0.limiter.lock().expect("no panic");
-        assert!(limiter.slots.keys().all(|(_, source)| source.len() <= TEXT_MAX_BYTES));
-        assert_eq!(limiter.slots.len(), 2);
+        assert!(limiter.entries.keys().all(|(_, source)| source.len() <= TEXT_MAX_BYTES));
+        assert_eq!(limiter.entries.len(), 2);
     }
 }

@@ -44,15 +44,16 @@ mod secret;
 mod wire;
 
 pub use audit::{Audit, AuditReason};
+pub(crate) use canonical::DOMAIN;
 pub(crate) use canonical::plain_number;
-pub use canonical::{DOMAIN, Kind, NetstringError, canonical, parse_netstrings, push_netstring};
+pub use canonical::{Kind, NetstringError, canonical, parse_netstrings, push_netstring};
 pub use keyring::{Keyring, SIGNATURE_BYTES, Signature, VerifyFailure};
 pub use replay::{REPLAY_WINDOW_MS, ReplayRefusal, ReplayWindow};
 pub use seal::OpenFailure;
-pub use secret::{ALSO_VARIABLE, DEFAULT_VARIABLE, KeyId, Purpose, SECRET_MIN_BYTES, Secret};
+pub use secret::{KeyId, Purpose, SECRET_MIN_BYTES, Secret};
 pub use wire::{Wire, WireFailure};
 
 /// The version of every record and message that this build writes and understands: the field `v`.
-pub const SCHEMA_VERSION: u32 = 1;
-/// [`SCHEMA_VERSION`] as the field `v` holds it.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+/// `SCHEMA_VERSION` as the field `v` holds it.
 pub const SCHEMA_VERSION_TEXT: &str = "1";

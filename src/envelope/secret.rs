@@ -12,10 +12,6 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
 
-/// The environment variable that holds the secret unless the config names another.
-pub const DEFAULT_VARIABLE: &str = "MAITRED_SECRET";
-/// The environment variable with further secrets, comma-separated, that are accepted for verifying and never sign.
-pub const ALSO_VARIABLE: &str = "MAITRED_SECRET_ALSO";
 /// Least size of a secret after decoding, in bytes.
 pub const SECRET_MIN_BYTES: usize = 32;
 

@@ -69,6 +69,11 @@ pub(super) fn at_keys(keys: &[String]) -> String {
     }
 }
 
+/// The store that was asked, as it stands before the reason: nothing where none was.
+pub(super) fn in_front(store: Option<&str>) -> String {
+    store.map_or_else(String::new, |store| format!("{store}: "))
+}
+
 /// Why a message to an object was not handled, or not to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -79,7 +84,7 @@ pub enum RouteRefusal {
     NoOwner,
     /// The object is not in storage, and its kind does not create it. No handler ran.
     NotFound,
-    /// The object's route changed at every look, or its owner cannot act at the moment. No handler ran.
+    /// The object's route changed at every read, or its owner cannot act at the moment. No handler ran.
     Again,
     /// The handler ran, and its change is not known to be in storage.
     NotSaved,

@@ -12,5 +12,6 @@
 mod rule;
 mod take;
 
-pub use rule::{BURST_MAX, COUNT_MAX, INTERVAL_MIN_MS, Limit, PER_MAX_MS};
+pub use rule::Limit;
+pub(crate) use rule::{BURST_MAX, COUNT_MAX, INTERVAL_MIN_MS, PER_MAX_MS};
 pub use take::{Limits, Verdict};

@@ -21,8 +21,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// `count` is 1 to [`COUNT_MAX`], `burst` 1 to [`BURST_MAX`], `per_ms` 1 to [`PER_MAX_MS`]. One operation stands for
-    /// `per_ms / count`, which is at least [`INTERVAL_MIN_MS`]; the whole burst drains within [`PER_MAX_MS`].
+    /// `count` is 1 to 10,000, `burst` 1 to 64, `per_ms` 1 to 30 days. One operation stands for
+    /// `per_ms / count`, which is at least 500; the whole burst drains within 30 days.
     ///
     /// Errors with [`Error::OutOfBounds`].
     pub fn new(count: u64, per_ms: u64, burst: u64) -> Result<Self> {
@@ -46,7 +46,7 @@ impl Limit {
         Ok(Self { count, per_ms, burst })
     }
 
-    /// One operation, and the next one `cooldown_ms` later: [`INTERVAL_MIN_MS`] to [`PER_MAX_MS`].
+    /// One operation, and the next one `cooldown_ms` later: 500 ms to 30 days.
     ///
     /// Errors with [`Error::OutOfBounds`].
     pub fn cooldown(cooldown_ms: u64) -> Result<Self> {

@@ -52,7 +52,7 @@ pub(super) struct Exchange {
     pub(super) pending: Arc<Pending>,
     pub(super) tally: Tally,
     /// One permit for each handler that runs.
-    pub(super) slots: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
     /// No message from other nodes is taken any more.
     pub(super) closing: CancellationToken,
@@ -79,7 +79,7 @@ impl Exchange {
         services: Services,
         options: MessageOptions,
     ) -> Self {
-        let slots = options.max_concurrent.clamp(1, Semaphore::MAX_PERMITS);
+        let permits = options.max_concurrent.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             store,
             verifier,
@@ -89,7 +89,7 @@ impl Exchange {
             options,
             pending: Arc::default(),
             tally: Tally::default(),
-            slots: Arc::new(Semaphore::new(slots)),
+            permits: Arc::new(Semaphore::new(permits)),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -97,7 +97,7 @@ impl Exchange {
     }
 
     /// Lets the caller spawn tasks while it holds the token; `None` once everything has ended. The token is taken
-    /// before the look, so that a stop waits for whoever was quicker.
+    /// before the check, so that a stop waits for whoever was quicker.
     pub(super) fn enter(&self) -> Option<TaskTrackerToken> {
         let token = self.tasks.token();
         (!self.closed.is_cancelled()).then_some(token)

@@ -30,7 +30,7 @@ pub(super) type Outcome = Result<Box<RawValue>, Failure>;
 pub(super) enum Failure {
     /// The handler's own error.
     Callee(CallError),
-    /// No slot was free; the handler was not started.
+    /// No handler was free; the handler was not started.
     Busy,
     /// Nobody answers to that name here.
     ServiceNotFound,

@@ -30,7 +30,7 @@ const SOURCE: &str = "inbox";
 /// What arrives on this node's inbox channel: verified, taken at most once, and handed to handlers or to the calls that
 /// wait. Cheap to clone; clones are one inbox.
 ///
-/// Nothing that arrives makes it wait: signature, addressee, replay and a free slot are looked at in place, the read of
+/// Nothing that arrives makes it wait: signature, addressee, replay and the number of handlers are checked in place, the read of
 /// an unknown sender's row and the handlers are tasks of their own, each sort of them bounded.
 #[derive(Clone)]
 pub struct Inbox {
@@ -220,7 +220,7 @@ impl Inner {
         });
     }
 
-    /// Gives a believed message to its handler, if one of the slots is free.
+    /// Gives a believed message to its handler, if it may run one more.
     fn dispatch(&self, work: Work) {
         let exchange = &self.exchange;
         exchange.tally.received(if work.reply_to.is_some() { Sort::Call } else { Sort::Send });
@@ -230,13 +230,13 @@ impl Inner {
         let Some(handler) = exchange.services.published_handler(&work.incoming.service) else {
             return self.decline(work.reply_to, Failure::ServiceNotFound);
         };
-        let Ok(slot) = Arc::clone(&exchange.slots).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&exchange.permits).try_acquire_owned() else {
             exchange.tally.busy();
             return self.decline(work.reply_to, Failure::Busy);
         };
         let shared = Arc::clone(exchange);
         exchange.tasks.spawn(async move {
-            let _slot = slot;
+            let _permit = permit;
             let outcome = shared.run(handler, work.incoming).await;
             // Nobody waits for an answer after the deadline, and what was passed on is answered elsewhere.
             if let Some(to) = work.reply_to

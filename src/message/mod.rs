@@ -11,7 +11,7 @@
 //!    PUBLISH inbox:b1 ──────────────────► │ ───────► Inbox::take
 //!    0 listeners: NodeOffline             │            signature, addressee, replay
 //!                                         │            sender and its epoch (view, else one read)
-//!                                         │            a free slot, else Busy; deadline
+//!                                         │            one handler more, else Busy; deadline
 //!    Inbox::take ◄─────────────────────── │ ◄───────── PUBLISH inbox:<caller>: the handler's answer
 //!    settles the pending call
 //! ```
@@ -41,13 +41,21 @@ mod routed;
 mod services;
 
 pub use counts::MessageCounts;
-pub use exchange::MessageOptions;
 pub use failure::{CANCELLED, INTERNAL, REPLY_TOO_LARGE};
 pub use handler::{CallError, Handler, Incoming, RoutedHandler, Taken, handler_fn, json_handler};
-pub use inbox::Inbox;
 pub(crate) use post::Bound;
-pub use post::{CALL_MAX_MS, Post};
-pub use record::{MESSAGE_LIFE_MS, Message, Reply};
+pub(crate) use post::CALL_MAX_MS;
+pub use post::Post;
 pub use resolve::Target;
 pub use routed::RoutedCall;
-pub use services::{SERVICE_MAX_BYTES, ServiceRegistration, Services};
+pub use services::{ServiceRegistration, Services};
+
+// For the command and the tests of this repository: see the library's first page.
+#[doc(hidden)]
+pub use exchange::MessageOptions;
+#[doc(hidden)]
+pub use inbox::Inbox;
+#[doc(hidden)]
+pub use record::{MESSAGE_LIFE_MS, Message, Reply};
+#[doc(hidden)]
+pub use services::SERVICE_MAX_BYTES;

@@ -219,7 +219,7 @@ impl Post {
     ) -> Result<()> {
         let exchange = &self.exchange;
         let _token = exchange.enter().ok_or(Error::ShuttingDown)?;
-        let slot = Arc::clone(&exchange.slots).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&exchange.permits).try_acquire_owned().map_err(|_| {
             exchange.tally.busy();
             Error::Busy { target: request.target.to_string() }
         })?;
@@ -243,7 +243,7 @@ impl Post {
         let shared = Arc::clone(exchange);
         exchange.tasks.spawn(async move {
             let outcome = shared.run(handler, incoming).await;
-            drop(slot);
+            drop(permit);
             answer(outcome);
         });
         Ok(())

@@ -60,8 +60,8 @@ struct Contact {
     feed: Option<Feed>,
     /// Boot time of the last complete read.
     read_boot_ms: u64,
-    /// How many gaps of the feed are closed by a read that began after them.
-    closed_gaps: u64,
+    /// The generation of the feed after which the last read of everything began.
+    read_generation: u64,
     /// True after a failed read.
     failed: bool,
     /// Store time as of which the ages were last told to the metrics.
@@ -144,7 +144,7 @@ impl Directory {
             Some(feed) => {
                 let heard = feed.contact_boot_ms();
                 let silent = now_boot.saturating_sub(heard) > CONTACT_MAX_MS;
-                let unread = contact.read_boot_ms == 0 || contact.closed_gaps != feed.gaps();
+                let unread = contact.read_boot_ms == 0 || contact.read_generation != feed.generation();
                 let stale = unread || contact.failed || silent || !feed.is_live();
                 (if stale { heard.max(contact.read_boot_ms) } else { now_boot }, stale)
             }
@@ -218,15 +218,15 @@ impl Directory {
         Ok(self.view().get(id).cloned())
     }
 
-    fn feed_gaps(&self) -> u64 {
-        self.contact().feed.as_ref().map_or(0, Feed::gaps)
+    fn feed_generation(&self) -> u64 {
+        self.contact().feed.as_ref().map_or(0, Feed::generation)
     }
 
     /// Reads the rosters, and the rows of those whose beats the view has not heard; after a gap also the store's clock,
     /// by which ages are judged. If a read fails the view is marked stale and nothing of this round counts.
     pub async fn refresh(&self) -> Result<()> {
         let began = boot_ms();
-        let gaps = self.feed_gaps();
+        let generation = self.feed_generation();
         let outcome = self.read_all().await;
         let was_stale = self.as_of().1;
         let mut contact = self.contact();
@@ -242,7 +242,7 @@ impl Directory {
         };
         let first = contact.read_boot_ms == 0;
         contact.read_boot_ms = began;
-        contact.closed_gaps = gaps;
+        contact.read_generation = generation;
         drop(contact);
         for record in records {
             self.take(record);

@@ -109,13 +109,13 @@ mod tests {
         expected.view_of(&id(text), 0).expect("expected").liveness
     }
 
-    // NOD-12: an operator waits for a node that will never come, or is told at every look that it did not.
+    // NOD-12: an operator waits for a node that will never come, or is told at every read that it did not.
     #[test]
     fn nod_12_who_is_never_seen_is_connecting_and_then_offline_once() {
         let mut expected = Expected::default();
         expected.set([identity("b1"), identity("b2")]);
         assert_eq!(liveness(&expected, "b1"), Liveness::Connecting);
-        assert_eq!(expected.age(1_000, 350), [], "the wait begins with the first look at the store");
+        assert_eq!(expected.age(1_000, 350), [], "the wait begins with the first read of the store");
         assert_eq!(expected.age(1_349, 350), []);
         expected.seen(&id("b2"));
         assert_eq!(expected.age(1_350, 350), [DirectoryEvent::Offline { node: id("b1") }]);

@@ -28,6 +28,10 @@ pub enum BeatOutcome {
 }
 
 /// One process's membership of the fleet: the calls of `node/join`, `node/beat` and `node/leave`.
+///
+/// Join and beat ask again by themselves and not as a `Conversation`: they go ahead of every other call, a beat has a time of
+/// its own, each try has a new sequence number, and where a time was off the answer has brought the store's clock with it, so
+/// that nothing more is asked for.
 #[derive(Debug)]
 pub struct Membership {
     store: Store,

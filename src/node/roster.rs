@@ -1,10 +1,12 @@
-//! The upkeep of rosters and of the epochs that were given out.
+//! The rosters and rows of nodes, and the upkeep of rosters and of the epochs that were given out.
 
 use std::collections::{BTreeSet, HashSet};
 
 use crate::error::{Error, Result, StoreRefusal};
 use crate::ids::{NodeId, Role};
-use crate::store::{Invocation, Key, Row, Store, scripts};
+use crate::store::{Invocation, Key, Row, Store, Verifier, scripts};
+
+use super::NodeRecord;
 
 /// Ids in one call.
 const BATCH: usize = 256;
@@ -205,4 +207,13 @@ pub async fn is_silent_for(store: &Store, id: &NodeId, silent_ms: u64) -> Result
 pub async fn rows_of(store: &Store, ids: &[NodeId]) -> Result<Vec<Result<Row>>> {
     let keys: Vec<Key<'_>> = ids.iter().map(|id| store.keys().node(id)).collect();
     store.rows_each(&keys).await
+}
+
+/// Where a node takes players, as its row says; none where it has no row.
+pub(crate) async fn address_of(store: &Store, verifier: &Verifier, id: &NodeId) -> Result<Option<String>> {
+    let row = store.row(store.keys().node(id)).await?;
+    if row.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(NodeRecord::from_row(verifier, id, &row)?.addr))
 }

@@ -32,7 +32,7 @@ impl Decision {
         Self::select_many([name])
     }
 
-    /// These backends, in the order to try them: at most [`SERVERS_MAX`], each once. None, too many or names that cannot
+    /// These backends, in the order to try them: at most 16, each once. None, too many or names that cannot
     /// be refuse the login.
     pub fn select_many(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         // One more than allowed is enough to refuse, and an endless list must not be read to its end.

@@ -14,7 +14,7 @@
 //!
 //! - [`Registry`]: who can be addressed by which name, with generations. [`RegisteredBackend`] is one of them.
 //! - [`PlacementHandler`], [`Decision`], [`LoginSource`]: who says where a login goes.
-//! - [`Resolver`]: names to addresses, [`SystemResolver`] unless another is given. [`LoginRoute`] is source, resolver and stop
+//! - [`Resolver`]: names to addresses, `SystemResolver` unless another is given. [`LoginRoute`] is source, resolver and stop
 //!   signal together.
 //! - [`place`]: the whole way. [`Placed`] or [`Unplaced`], with what happened to each candidate.
 //!
@@ -52,8 +52,13 @@ mod resolve;
 mod walk;
 
 pub use connect::Resolver;
-pub use decision::{Decision, LoginSource, PlacementHandler, SERVERS_MAX};
+pub(crate) use decision::SERVERS_MAX;
+pub use decision::{Decision, PlacementHandler};
 pub use outcome::{Attempt, AttemptEnd, Placed, Unplaced, Why};
 pub use registry::{Absence, Origin, RegisteredBackend, RegistrationHandle, Registry, ServerView};
-pub use resolve::SystemResolver;
+
+// For the command and the tests of this repository: see the library's first page.
+#[doc(hidden)]
+pub use decision::LoginSource;
+#[doc(hidden)]
 pub use walk::{LoginRoute, place};

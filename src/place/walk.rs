@@ -161,7 +161,7 @@ impl Walk<'_> {
         let registration = resolve(&next.name).map_err(AttemptEnd::Absent)?;
         next.registration = Some(registration.clone());
         let stream = connect(&registration.addr, &route.resolver).await?;
-        // Between the look and the connection the name may have gone to somebody else, or to nobody.
+        // Between the lookup and the connection the name may have gone to somebody else, or to nobody.
         let now = resolve(&next.name);
         if now.as_ref() == Ok(&registration) {
             return Ok((stream, registration));

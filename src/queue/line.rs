@@ -205,7 +205,7 @@ impl Line {
                 }
                 "PASS" => return self.standing_pass(player, session, &answer).map(Entered::Admitted),
                 "WAITING" => {
-                    let (seq, lane, position, estimate_ms) = self.place(&answer)?;
+                    let (seq, lane, position, estimate_ms) = self.waiting_at(&answer)?;
                     let session = session.clone();
                     return Ok(Entered::Waiting(QueuedPlace { session, seq, lane, position, estimate_ms }));
                 }
@@ -314,7 +314,7 @@ impl Line {
     }
 
     /// Sequence, lane, position and estimate out of `WAITING seq lane rank …`.
-    pub(super) fn place(&self, answer: &Answer) -> Result<(u64, u16, u64, Option<u64>)> {
+    pub(super) fn waiting_at(&self, answer: &Answer) -> Result<(u64, u16, u64, Option<u64>)> {
         let (seq, lane, rank) = (answer.number(0)?, answer.number(1)?, answer.number(2)?);
         let lane = u16::try_from(lane).map_err(|_| answer.unexpected())?;
         let state = LineState::read(answer.values().get(3..).unwrap_or_default()).ok_or_else(|| answer.unexpected())?;

@@ -17,7 +17,7 @@
 //!
 //! - [`LineOptions`]: what the config says of a line. [`Line`]: enter, leave, away, position, and what follows an admission:
 //!   failed, arrived, redeem.
-//! - [`Admitter`]: one node's share in the admission. [`targets`], [`shortlist`], [`assign`]: the pick, pure.
+//! - [`Admitter`]: one node's share in the admission. [`targets`], `shortlist`, `assign`: the pick, pure.
 //! - [`LoginPass`]: what lets a player in, sealed for the way through the client.
 //! - [`Line::sweep`]: dead proxies, ended graces, orphans.
 //! - [`Line::wishes`] and [`Line::drain`]: wait lines, whose tickets become tokens.
@@ -36,26 +36,29 @@ mod event;
 mod heads;
 mod leave;
 mod line;
-mod look;
 mod new_players;
 mod options;
 mod outcome;
 mod pass;
+mod read;
 mod round;
 mod sweep;
 mod ticket;
 mod wait;
 
-pub use admission::{Choice, Destination, Places, SeededRng, TARGETS_MAX, TargetNode, assign, shortlist, targets};
+pub use admission::{Choice, Destination, Places, TargetNode, targets};
 pub use after::Failed;
 pub use estimate::LineState;
 pub use event::LineEvent;
 pub use line::Line;
-pub use look::{LineView, POSITIONS_MAX, Position, Standing};
-pub use options::{GateOptions, LANES_MAX, LineOptions, WEIGHT_MAX};
+pub use options::{GateOptions, LineOptions};
+pub(crate) use options::{LANES_MAX, WEIGHT_MAX};
 pub use outcome::{Admission, Entered, Left, QueuedPlace, Round, Stop};
 pub use pass::{LoginPass, PassRefusal, PassRow};
-pub use round::{Admitter, ROUND_MAX};
+pub(crate) use read::POSITIONS_MAX;
+pub use read::{LineView, Position, Standing};
+pub use round::Admitter;
+pub(crate) use round::ROUND_MAX;
 pub use sweep::{LineSweepReport, lines};
-pub use ticket::{ATTRIBUTES_MAX_BYTES, Attributes, Ticket, TicketText};
+pub use ticket::{Attributes, Ticket, TicketText};
 pub use wait::{DRAINED_ATTEMPT, Drained, Page, Wish, pages};

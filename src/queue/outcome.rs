@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::ids::{Player, SessionId};
 
-use super::look::POSITIONS_MAX;
 use super::pass::LoginPass;
+use super::read::POSITIONS_MAX;
 
 /// How soon a silent proxy at the head is looked at again: it may enter its players again at any moment.
 const SILENT_PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ pub struct QueuedPlace {
     pub seq: u64,
     /// The lane.
     pub lane: u16,
-    /// 1 for the one who is admitted next; exact, and shown up to [`POSITIONS_MAX`].
+    /// 1 for the one who is admitted next; exact, and shown up to 10,000.
     pub position: u64,
     /// How long it takes at the present pace, in ms; none where nobody is admitted now.
     pub estimate_ms: Option<u64>,

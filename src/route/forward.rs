@@ -71,7 +71,7 @@ pub enum Step {
     TooManyHops,
     /// Refuse: nobody owns it, and this node may not take it.
     NoOwner,
-    /// Refuse: what is known changed at every look.
+    /// Refuse: what is known changed at every read.
     Again,
 }
 

@@ -49,10 +49,10 @@ impl<K: ObjectType> Keeper<K> {
         if target == *self.inner.hub.lease.id() {
             return Err(Error::OutOfBounds { what: "target", problem: "it is this node".to_owned() });
         }
-        let (slot, turn) = self.inner.place(&key);
+        let (cell, turn) = self.inner.place(&key);
         self.run(key.clone(), move |inner| async move {
             let mut guard = turn.await;
-            let mark = slot.mark();
+            let mark = cell.mark();
             let moved = inner.hand_over(&key, &mut guard, &target, notify).await;
             let outcome = if moved.is_ok() { "moved" } else { "failed" };
             metrics::counter!("maitred_objects_transfers_total", "outcome" => outcome).increment(1);

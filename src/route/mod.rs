@@ -25,7 +25,7 @@
 //! ```
 //!
 //! - [`Route`], [`RouteVersion`], [`Cas`]: the record; which record is newer; which bytes are newer.
-//! - [`RouteBook`]: acquire, renew, save, release, transfer. [`sweep`]: the upkeep. [`signed_before`]: what a change of the
+//! - [`RouteBook`]: acquire, renew, save, release, transfer. `sweep`: the upkeep. [`signed_before`]: what a change of the
 //!   secret has not reached yet.
 //! - [`RouteTable`]: what this node knows of records, refreshed on use, one read for all who wait.
 //! - [`rendezvous`]: the default place of what nobody owns. [`forward`]: what to do with a message. Both pure.
@@ -38,6 +38,7 @@
 //! where it surely did not arrive.
 
 mod book;
+#[doc(hidden)]
 pub mod forward;
 mod handover;
 mod hub;
@@ -45,6 +46,7 @@ mod keeper;
 mod kind;
 mod receive;
 mod record;
+#[doc(hidden)]
 pub mod rendezvous;
 mod rotation;
 mod router;
@@ -53,12 +55,20 @@ mod sign_again;
 mod sweep;
 mod table;
 
-pub use book::{AcquireOutcome, OBJECT_MAX_BYTES, RouteBook, RouteReleaseOutcome, RouteTimes, TransferOutcome};
+pub use book::RouteTimes;
 pub use handover::Handover;
 pub use keeper::{FlushProgress, FlushReport, Keeper, Unsaved};
 pub use kind::{Ack, Handled, KeepTimes, KindOptions, ObjectCall, ObjectType, Removal, Storage};
-pub use record::{Cas, Header, Held, Route, RouteState, RouteVersion, StoredObject};
+pub use record::{Cas, Held, Route, RouteState, RouteVersion};
 pub use router::ObjectRouter;
-pub use sign_again::{SignedBefore, signed_before};
-pub use sweep::{RouteSweepReport, SweepOptions, sweep, sweep_owners};
 pub use table::{CacheTimes, RouteTable};
+
+// For the command and the tests of this repository: see the library's first page.
+#[doc(hidden)]
+pub use book::{AcquireOutcome, RouteBook, RouteReleaseOutcome, TransferOutcome};
+#[doc(hidden)]
+pub use record::{Header, StoredObject};
+#[doc(hidden)]
+pub use sign_again::{SignedBefore, signed_before};
+#[doc(hidden)]
+pub use sweep::{RouteSweepReport, SweepOptions, sweep, sweep_owners};

@@ -96,7 +96,7 @@ pub(super) async fn sign_again(book: &RouteBook, all: &[Signed]) -> Result<u64> 
     Ok(signed)
 }
 
-/// What a look after old signatures found.
+/// What a scan for old signatures found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SignedBefore {
     /// Routes and objects looked at.

@@ -36,7 +36,7 @@ pub struct RouteSweepReport {
     pub kept: u64,
     /// Index entries whose record is gone or another's.
     pub healed: u64,
-    /// Records that changed under the look.
+    /// Records that changed since they were read.
     pub skipped: u64,
     /// Nodes with an index.
     pub nodes: u64,

@@ -131,7 +131,7 @@ impl RouteTable {
         }
         let reading = {
             let mut all = self.reading();
-            // A refresh that ended since the look above is as good as one that begins now.
+            // A refresh that ended since the check above is as good as one that begins now.
             if let Some(route) = self.cached(key) {
                 return Ok(Some(route));
             }
@@ -175,7 +175,11 @@ impl RouteTable {
             task.await.unwrap_or_else(|_| {
                 // A task that never ran took nothing away.
                 self.reading().remove(&key);
-                Err(Error::Unreachable { during: "reading a route", reason: "the read broke off".to_owned() })
+                Err(Error::Unreachable {
+                    during: "reading a route",
+                    store: None,
+                    reason: "the read broke off".to_owned(),
+                })
             })
         };
         ended.boxed().shared()

@@ -22,7 +22,7 @@ mod score;
 
 pub use candidates::{Candidates, Setting};
 pub use choose::{Ask, Exclusion, NAMED_MAX, Order, Pick, RankContext, Ranking, rank};
-pub use curve::{Curve, K_BOUNDS, P_BOUNDS, THRESHOLD_BOUNDS};
+pub use curve::Curve;
 pub use metric::{MetricSource, Rule};
-pub use picks::decayed;
+pub(crate) use picks::decayed;
 pub use score::LOCALITY;

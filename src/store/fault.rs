@@ -12,7 +12,7 @@ impl Store {
     /// The client's error in the crate's terms, with the store that was asked.
     pub(super) fn fault(&self, during: &'static str, error: &RedisError) -> Error {
         match typed(during, error) {
-            Error::Unreachable { during, reason } => self.unreachable(during, &reason),
+            Error::Unreachable { during, reason, .. } => self.unreachable(during, &reason),
             error => error,
         }
     }
@@ -29,7 +29,7 @@ impl Store {
 
     /// This store did not answer.
     pub(super) fn unreachable(&self, during: &'static str, reason: &str) -> Error {
-        Error::Unreachable { during, reason: format!("{}: {reason}", self.options().url) }
+        Error::Unreachable { during, store: Some(self.options().url.to_string()), reason: reason.to_owned() }
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn typed(during: &'static str, error: &RedisError) -> Error {
     }
     match error.kind() {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::ClusterConnectionNotFound => {
-            Error::Unreachable { during, reason: error.to_string() }
+            Error::Unreachable { during, store: None, reason: error.to_string() }
         }
         ErrorKind::AuthenticationFailed => {
             let detail = error.code().unwrap_or("authentication failed").to_owned();

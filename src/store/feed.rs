@@ -57,7 +57,7 @@ pub struct Feed {
 struct State {
     live: AtomicBool,
     contact_boot_ms: AtomicU64,
-    gaps: AtomicU64,
+    generation: AtomicU64,
     dropped: AtomicBool,
     /// How the last session began or ended: `None` while it stands.
     trouble: watch::Sender<Option<Error>>,
@@ -65,7 +65,7 @@ struct State {
 
 impl State {
     fn missed(&self) {
-        self.gaps.fetch_add(1, Ordering::AcqRel);
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -86,10 +86,10 @@ impl Feed {
         self.state.contact_boot_ms.load(Ordering::Acquire)
     }
 
-    /// How often messages may have been missed so far. It counts before the subscription shows as live and before its
+    /// The generation of what was heard: one more each time messages may have been missed. It counts before the subscription shows as live and before its
     /// reader is handed the [`FeedItem::Gap`], so that nobody takes a view for fresh in between.
-    pub fn gaps(&self) -> u64 {
-        self.state.gaps.load(Ordering::Acquire)
+    pub fn generation(&self) -> u64 {
+        self.state.generation.load(Ordering::Acquire)
     }
 
     /// Waits for a subscription that stands. Errors as soon as a try fails, also where it failed before this was called;

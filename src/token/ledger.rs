@@ -292,7 +292,7 @@ impl<P> Ledger<P> {
         ids.iter().filter_map(over).collect()
     }
 
-    /// The player behind a token that is held, for a look at its row.
+    /// The player behind a token that is held, for a read of its row.
     pub fn held(&self) -> impl Iterator<Item = (&TokenId, &Player)> {
         self.entries.iter().filter(|(_, entry)| entry.state == LedgerState::Held).map(|(id, entry)| (id, &entry.player))
     }

@@ -42,7 +42,7 @@ pub struct ReapReport {
     pub kept: u64,
     /// Index entries without a token.
     pub healed: u64,
-    /// Tokens that another sweep had taken, or that changed under the look.
+    /// Tokens that another sweep had taken, or that changed since they were read.
     pub skipped: u64,
     /// Servers with due tokens.
     pub servers: u64,

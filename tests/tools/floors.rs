@@ -17,8 +17,8 @@ const HOUSE: [&str; 13] = [
 
 /// The floors inside the agent, the lowest first; each is a list of folders and files of `src/agent`. A file uses its own
 /// floor and those below it.
-const AGENT: [&[&str]; 7] =
-    [&["config"], &["model"], &["core"], &["backend", "proxy", "queue"], &["loops"], &["start"], &["api"]];
+const AGENT: [&[&str]; 8] =
+    [&["config"], &["model"], &["core"], &["backend", "queue"], &["proxy"], &["loops"], &["start"], &["api"]];
 
 fn floor_of_house(module: &[String]) -> Option<usize> {
     HOUSE.iter().position(|name| module.first().is_some_and(|first| first == name))

@@ -3,6 +3,7 @@
 mod config;
 mod floors;
 mod hostile;
+mod public_names;
 mod queue_vectors;
 mod requirements;
 mod script_headers;

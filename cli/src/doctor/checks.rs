@@ -6,7 +6,7 @@ use maitred::store::{Invocation, Row, Store, Verifier, scripts};
 use maitred::token::Book;
 
 use super::super::context::Context;
-use super::super::queues::Hall;
+use super::super::queues::ZoneLines;
 use super::super::view;
 use super::{Finding, STRANGER, lines, routes};
 
@@ -44,7 +44,7 @@ pub(super) async fn all(context: &Context, store: &Store, verifier: Option<&Veri
         findings.push(or_error("control", control(store, verifier, &entries).await));
         findings.push(or_error("nodes", nodes(context, store, verifier).await));
         findings.push(or_error("tokens", tokens(context, store, verifier).await));
-        lines::all(&Hall::over(context, store, verifier, &entries), findings).await;
+        lines::all(&ZoneLines::over(context, store, verifier, &entries), findings).await;
         findings.push(or_error("routes", routes::check(store, verifier).await));
     }
 }
@@ -318,7 +318,7 @@ async fn control(store: &Store, verifier: &Verifier, control: &Control) -> Resul
     Ok(Finding::ok("control", detail))
 }
 
-/// Names of a few fields of the hash that are no entries in force, as far as a first look meets them.
+/// Names of a few fields of the hash that are no entries in force, as far as a first scan meets them.
 async fn strangers_of(store: &Store, control: &Control) -> Result<Vec<String>> {
     let (_, fields) = store.row_page(store.keys().control(), 0).await?;
     let names = fields.iter().map(|(name, _)| String::from_utf8_lossy(name).into_owned());

@@ -5,7 +5,7 @@ use maitred::ids::{LineName, Player};
 use maitred::queue::{LineView, PassRow, Ticket};
 use maitred::store::{Key, Row, Verifier};
 
-use super::super::queues::{Hall, is_of_one_line};
+use super::super::queues::{ZoneLines, is_of_one_line};
 use super::super::view;
 use super::{Finding, STRANGER};
 
@@ -16,8 +16,8 @@ const PASSES_MAX: usize = 10_000;
 const KEYS_MAX: usize = 1_000_000;
 
 /// Every check of lines, in the order of the report.
-pub(super) async fn all(hall: &Hall, findings: &mut Vec<Finding>) {
-    let (lines, odd) = match seen(hall).await {
+pub(super) async fn all(zone: &ZoneLines, findings: &mut Vec<Finding>) {
+    let (lines, odd) = match seen(zone).await {
         Ok(seen) => seen,
         Err(error) => return findings.push(Finding::error("lines", &error)),
     };
@@ -26,21 +26,21 @@ pub(super) async fn all(hall: &Hall, findings: &mut Vec<Finding>) {
     let mut push = |check, outcome: Result<Finding>| {
         findings.push(outcome.unwrap_or_else(|error| Finding::error(check, &error)));
     };
-    push("lines", indexes(hall, &lines).await);
-    push("gates", gates(hall, &lines).await);
-    push("heads", heads(hall, &lines).await);
-    push("tickets", tickets(hall, &lines).await);
-    push("passes", passes(hall).await);
+    push("lines", indexes(zone, &lines).await);
+    push("gates", gates(zone, &lines).await);
+    push("heads", heads(zone, &lines).await);
+    push("tickets", tickets(zone, &lines).await);
+    push("passes", passes(zone).await);
 }
 
 /// The lines that can be read, and a finding for each that cannot.
-async fn seen(hall: &Hall) -> Result<(Vec<LineView>, Vec<Finding>)> {
+async fn seen(zone: &ZoneLines) -> Result<(Vec<LineView>, Vec<Finding>)> {
     let (mut lines, mut odd) = (Vec::new(), Vec::new());
-    let keys = hall.store.keys();
-    for name in hall.names().await? {
-        let sizes = hall.store.sizes(keys.tickets(&name), [keys.line(&name), keys.away(&name)], &[]).await;
+    let keys = zone.store.keys();
+    for name in zone.names().await? {
+        let sizes = zone.store.sizes(keys.tickets(&name), [keys.line(&name), keys.away(&name)], &[]).await;
         let view = match sizes {
-            Ok(_) => hall.line(&name)?.view().await,
+            Ok(_) => zone.line(&name)?.view().await,
             Err(error) => Err(error),
         };
         match view {
@@ -56,14 +56,14 @@ async fn seen(hall: &Hall) -> Result<(Vec<LineView>, Vec<Finding>)> {
 }
 
 /// Tickets have one entry in one of two indexes.
-async fn indexes(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
-    let keys = hall.store.keys();
+async fn indexes(zone: &ZoneLines, lines: &[LineView]) -> Result<Finding> {
+    let keys = zone.store.keys();
     let (mut orphans, mut lost) = (0_u64, 0_u64);
     let (mut waiting, mut away) = (0_u64, 0_u64);
     for line in lines {
         let name = &line.line;
         let indexes = [keys.line(name), keys.away(name)];
-        let (tickets, [waits, dropped], _) = hall.store.sizes(keys.tickets(name), indexes, &[]).await?;
+        let (tickets, [waits, dropped], _) = zone.store.sizes(keys.tickets(name), indexes, &[]).await?;
         let entries = waits.saturating_add(dropped);
         orphans = orphans.saturating_add(entries.saturating_sub(tickets));
         lost = lost.saturating_add(tickets.saturating_sub(entries));
@@ -77,11 +77,11 @@ async fn indexes(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
     Ok(Finding::ok("lines", detail))
 }
 
-async fn gates(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
+async fn gates(zone: &ZoneLines, lines: &[LineView]) -> Result<Finding> {
     let mut paused = Vec::new();
-    let now = hall.store.clock().now_ms();
+    let now = zone.store.clock().now_ms();
     for line in lines.iter().filter(|line| line.paused) {
-        let row = hall.store.row(hall.store.keys().gate(&line.line)).await?;
+        let row = zone.store.row(zone.store.keys().gate(&line.line)).await?;
         let since = row
             .number("paused_at")
             .map(|at| format!(" since {} UTC ({} ago)", view::clock(at), view::ago(now.saturating_sub(at))));
@@ -95,15 +95,15 @@ async fn gates(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
 }
 
 /// A head of an unknown version holds up the whole line, for this build.
-async fn heads(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
+async fn heads(zone: &ZoneLines, lines: &[LineView]) -> Result<Finding> {
     let mut blocked = Vec::new();
     for line in lines.iter().filter(|line| line.waiting > 0) {
         let name = &line.line;
-        let players = hall.line(name)?.positions(1).await?;
+        let players = zone.line(name)?.positions(1).await?;
         let names: Vec<&str> = players.iter().map(Player::as_str).collect();
         let Some(player) = players.first() else { continue };
-        let row = hall.store.fields(&[hall.store.keys().tickets(name)], &names).await?.pop().unwrap_or_default();
-        let ticket = row.get(player.as_str()).map(|text| Ticket::verified(&hall.verifier, name, player, text));
+        let row = zone.store.fields(&[zone.store.keys().tickets(name)], &names).await?.pop().unwrap_or_default();
+        let ticket = row.get(player.as_str()).map(|text| Ticket::verified(&zone.verifier, name, player, text));
         if let Some(Err(Error::SchemaVersion { version, known, .. })) = ticket {
             blocked.push(format!("the head of {name} is of version {version}, this build knows {known}"));
         }
@@ -156,11 +156,11 @@ impl Count {
     }
 }
 
-async fn tickets(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
+async fn tickets(zone: &ZoneLines, lines: &[LineView]) -> Result<Finding> {
     let (mut count, mut cut) = (Count::default(), Vec::new());
     for line in lines {
         let name = &line.line;
-        let row = hall.store.scan_row_part(hall.store.keys().tickets(name), TICKETS_MAX).await?;
+        let row = zone.store.scan_row_part(zone.store.keys().tickets(name), TICKETS_MAX).await?;
         let all = line.waiting.saturating_add(line.away);
         let looked_at = row.fields().count();
         if u64::try_from(looked_at).is_ok_and(|looked_at| looked_at < all) && looked_at >= TICKETS_MAX {
@@ -169,16 +169,16 @@ async fn tickets(hall: &Hall, lines: &[LineView]) -> Result<Finding> {
         for (player, text) in row.fields() {
             // What is no player was written by hand and is looked at by nobody.
             let Ok(player) = Player::new(player) else { continue };
-            let ticket = Ticket::verified(&hall.verifier, name, &player, text);
-            count.add(ticket.map(|ticket| ticket.is_of_old_secret(&hall.verifier)))?;
+            let ticket = Ticket::verified(&zone.verifier, name, &player, text);
+            count.add(ticket.map(|ticket| ticket.is_of_old_secret(&zone.verifier)))?;
         }
     }
     let scope = if cut.is_empty() { String::new() } else { format!(" ({})", cut.join(", ")) };
     Ok(count.finding("tickets", &scope, "wait until the proxies signed them again before the old secret is dropped"))
 }
 
-async fn passes(hall: &Hall) -> Result<Finding> {
-    let (names, whole) = match hall.store.names_part("pass:", PASSES_MAX, KEYS_MAX).await {
+async fn passes(zone: &ZoneLines) -> Result<Finding> {
+    let (names, whole) = match zone.store.names_part("pass:", PASSES_MAX, KEYS_MAX).await {
         Ok(found) => found,
         Err(Error::Refused { refusal: StoreRefusal::Denied, .. }) => {
             let advice = "run the doctor as a user that may, before a secret is dropped";
@@ -191,11 +191,11 @@ async fn passes(hall: &Hall) -> Result<Finding> {
         Some((LineName::new(line).ok()?, Player::new(player).ok()?, name.clone()))
     };
     let all: Vec<(LineName, Player, String)> = names.iter().filter_map(of).collect();
-    let keys: Vec<Key<'_>> = all.iter().map(|(.., name)| hall.store.keys().pass(name)).collect();
-    let rows = hall.store.rows_each(&keys).await?;
+    let keys: Vec<Key<'_>> = all.iter().map(|(.., name)| zone.store.keys().pass(name)).collect();
+    let rows = zone.store.rows_each(&keys).await?;
     let mut count = Count::default();
     for ((line, player, _), row) in all.iter().zip(rows) {
-        match row.and_then(|row| old_pass(&hall.verifier, line, player, &row)).transpose() {
+        match row.and_then(|row| old_pass(&zone.verifier, line, player, &row)).transpose() {
             None => {}
             Some(is_old) => count.add(is_old)?,
         }

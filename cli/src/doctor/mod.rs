@@ -66,8 +66,9 @@ impl Finding {
                 let about = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
                 Self::fail(check, format!("{detail}{about}"), refusal.advice())
             }
-            Error::Unreachable { reason, .. } => {
-                Self::fail(check, reason.clone(), "look whether the store is up and reachable")
+            Error::Unreachable { store, reason, .. } => {
+                let detail = store.as_ref().map_or_else(|| reason.clone(), |store| format!("{store}: {reason}"));
+                Self::fail(check, detail, "look whether the store is up and reachable")
             }
             other => Self::fail(check, other.to_string(), "see the message"),
         }

@@ -9,7 +9,7 @@ use maitred::queue::Line;
 use super::super::Failure;
 use super::super::context::Context;
 use super::super::view;
-use super::known::{Hall, Kind};
+use super::known::{Kind, ZoneLines};
 
 /// How often the progress of a clear is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -18,9 +18,9 @@ const BAR_FROM: u64 = 1_000;
 
 /// Pauses or resumes a line.
 pub(super) async fn pause(context: &Context, name: &LineName, paused: bool) -> Result<(), Failure> {
-    let hall = Hall::open(context).await?;
-    hall.must_know(name).await?;
-    let line = hall.line(name)?;
+    let zone = ZoneLines::open(context).await?;
+    zone.must_know(name).await?;
+    let line = zone.line(name)?;
     if paused {
         line.pause().await?
     } else {
@@ -46,9 +46,9 @@ pub(super) async fn clear(context: &Context, name: &LineName, yes: bool) -> Resu
     if !yes && !asks {
         return Err(Failure::Usage(format!("clear puts everybody out of line {name}: say it again with --yes")));
     }
-    let hall = Hall::open(context).await?;
-    hall.must_know(name).await?;
-    let line = hall.line(name)?;
+    let zone = ZoneLines::open(context).await?;
+    zone.must_know(name).await?;
+    let line = zone.line(name)?;
     let seen = line.view().await?;
     let players = seen.waiting.saturating_add(seen.away);
     if !yes && !confirmed(name, players)? {
@@ -85,7 +85,7 @@ async fn with_progress(line: &Line, players: u64) -> Result<maitred::queue::Line
         tokio::select! {
             report = &mut clearing => break report,
             () = tokio::time::sleep(LOOK_EVERY) => {
-                // Players who enter meanwhile are not counted as put out; a look that fails only leaves the bar where it is.
+                // Players who enter meanwhile are not counted as put out; a read that fails only leaves the bar where it is.
                 if let Ok(seen) = line.view().await {
                     bar.set_position(players.saturating_sub(seen.waiting.saturating_add(seen.away)));
                 }

@@ -42,7 +42,7 @@ impl Kind {
 
 /// The lines of a zone: the store, and what the config says of them.
 #[derive(Debug, Clone)]
-pub(crate) struct Hall {
+pub(crate) struct ZoneLines {
     pub store: Store,
     pub verifier: Verifier,
     pub control: Control,
@@ -51,7 +51,7 @@ pub(crate) struct Hall {
     has_file: bool,
 }
 
-impl Hall {
+impl ZoneLines {
     /// The store, connected, with the control entries read, for a command that changes something.
     pub async fn open(context: &Context) -> Result<Self> {
         Self::of(context, context.fleet().await?).await

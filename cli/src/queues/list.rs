@@ -5,8 +5,8 @@ use super::super::context::Context;
 use super::super::doubt::Doubts;
 use super::super::view::{self, Grid, Tone};
 use super::ListOptions;
-use super::known::{Hall, Kind, is_of_one_line};
-use super::look::{self, Standing};
+use super::known::{Kind, ZoneLines, is_of_one_line};
+use super::standing::{self, Standing};
 
 #[derive(Debug, Serialize)]
 struct Listed {
@@ -18,21 +18,21 @@ struct Listed {
 
 /// Shows every line of the zone.
 pub(crate) async fn run(context: &Context, ListOptions {}: ListOptions) -> Result<(), Failure> {
-    let hall = Hall::open_to_read(context).await?;
-    let names = hall.names().await?;
-    hall.say_defaults(&names);
+    let zone = ZoneLines::open_to_read(context).await?;
+    let names = zone.names().await?;
+    zone.say_defaults(&names);
     let mut not_believed = Doubts::default();
-    let admitters = look::admitters(&hall.store, &hall.verifier, context.limits(), &mut not_believed).await?;
+    let admitters = standing::admitters(&zone.store, &zone.verifier, context.limits(), &mut not_believed).await?;
     let mut lines = Vec::new();
     for name in &names {
-        match Standing::of(&hall, &hall.line(name)?, &admitters).await {
+        match Standing::of(&zone, &zone.line(name)?, &admitters).await {
             Ok(standing) => lines.push(standing),
             Err(error) if is_of_one_line(&error) => not_believed.add(format!("line:{name}"), &error),
             Err(error) => return Err(error.into()),
         }
     }
     let listed =
-        Listed { zone: hall.store.keys().zone().to_string(), as_of: hall.store.clock().now_ms(), lines, not_believed };
+        Listed { zone: zone.store.keys().zone().to_string(), as_of: zone.store.clock().now_ms(), lines, not_believed };
     if context.json {
         view::json(&listed);
     } else {

@@ -5,9 +5,9 @@
 mod act;
 mod known;
 mod list;
-mod look;
 mod player;
 mod show;
+mod standing;
 mod watch;
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::Failure;
 use super::context::Context;
 use super::span;
 
-pub(super) use known::{Hall, is_of_one_line};
+pub(super) use known::{ZoneLines, is_of_one_line};
 pub(super) use list::run as list;
 
 /// Players shown unless another number is given.

@@ -8,7 +8,7 @@ use super::super::Failure;
 use super::super::context::Context;
 use super::super::doubt::Doubts;
 use super::super::view::{self, Grid, Tone};
-use super::known::Hall;
+use super::known::ZoneLines;
 use super::show::{tickets, waiting_ms};
 
 /// One player, seen from the line.
@@ -65,19 +65,19 @@ struct ShownPass {
 
 /// Shows where a player stands in a line, whatever that is.
 pub(super) async fn run(context: &Context, name: &LineName, player: &Player) -> Result<(), Failure> {
-    let hall = Hall::open_to_read(context).await?;
-    hall.say_defaults(std::slice::from_ref(name));
-    let line = hall.line(name)?;
+    let zone = ZoneLines::open_to_read(context).await?;
+    zone.say_defaults(std::slice::from_ref(name));
+    let line = zone.line(name)?;
     let mut not_believed = Doubts::default();
     let place = line.position(player).await?;
-    let ticket = tickets(&hall, name, std::slice::from_ref(player), &mut not_believed).await?.pop().flatten();
+    let ticket = tickets(&zone, name, std::slice::from_ref(player), &mut not_believed).await?.pop().flatten();
     let pass_name = format!("{name}:{player}");
-    let row = hall.store.row(hall.store.keys().pass(&pass_name)).await?;
-    let pass = PassRow::from_row(&hall.verifier, name, player, &row).unwrap_or_else(|error| {
+    let row = zone.store.row(zone.store.keys().pass(&pass_name)).await?;
+    let pass = PassRow::from_row(&zone.verifier, name, player, &row).unwrap_or_else(|error| {
         not_believed.add(format!("pass:{pass_name}"), &error);
         None
     });
-    let now = hall.store.clock().now_ms();
+    let now = zone.store.clock().now_ms();
     let pass = pass.map(|pass| ShownPass::new(pass, &row, now));
     let (state, place, left_ms) = match place {
         Position::Waiting { lane, position, estimate_ms, .. } => {

@@ -8,8 +8,8 @@ use super::super::Failure;
 use super::super::context::Context;
 use super::super::doubt::Doubts;
 use super::super::view::{self, Grid, Tone};
-use super::known::Hall;
-use super::look::{self, Standing};
+use super::known::ZoneLines;
+use super::standing::{self, Standing};
 
 /// One line with its first players.
 #[derive(Debug, Serialize)]
@@ -43,17 +43,17 @@ struct Dropped {
 
 /// Shows one line, at most `limit` of those who wait and of those who dropped.
 pub(super) async fn run(context: &Context, name: &LineName, limit: usize) -> Result<(), Failure> {
-    let hall = Hall::open_to_read(context).await?;
-    hall.say_defaults(std::slice::from_ref(name));
-    let line = hall.line(name)?;
+    let zone = ZoneLines::open_to_read(context).await?;
+    zone.say_defaults(std::slice::from_ref(name));
+    let line = zone.line(name)?;
     let mut not_believed = Doubts::default();
-    let admitters = look::admitters(&hall.store, &hall.verifier, context.limits(), &mut not_believed).await?;
-    let standing = Standing::of(&hall, &line, &admitters).await?;
-    let heads = heads(&hall, &line, limit, &mut not_believed).await?;
-    let dropped = dropped(&hall, &line, limit, &mut not_believed).await?;
+    let admitters = standing::admitters(&zone.store, &zone.verifier, context.limits(), &mut not_believed).await?;
+    let standing = Standing::of(&zone, &line, &admitters).await?;
+    let heads = heads(&zone, &line, limit, &mut not_believed).await?;
+    let dropped = dropped(&zone, &line, limit, &mut not_believed).await?;
     let shown = Shown {
-        zone: hall.store.keys().zone().to_string(),
-        as_of: hall.store.clock().now_ms(),
+        zone: zone.store.keys().zone().to_string(),
+        as_of: zone.store.clock().now_ms(),
         serial: standing.serial,
         standing,
         heads,
@@ -68,10 +68,10 @@ pub(super) async fn run(context: &Context, name: &LineName, limit: usize) -> Res
     Ok(())
 }
 
-async fn heads(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) -> Result<Vec<Head>> {
+async fn heads(zone: &ZoneLines, line: &Line, limit: usize, doubts: &mut Doubts) -> Result<Vec<Head>> {
     let players = line.positions(u64::try_from(limit).unwrap_or(u64::MAX)).await?;
-    let now = hall.store.clock().now_ms();
-    let tickets = tickets(hall, line.name(), &players, doubts).await?;
+    let now = zone.store.clock().now_ms();
+    let tickets = tickets(zone, line.name(), &players, doubts).await?;
     let places = (1_u64..).zip(players.iter().zip(tickets));
     let head = |(position, (player, ticket)): (u64, (&Player, Option<Ticket>))| {
         let ticket = ticket?;
@@ -87,13 +87,13 @@ async fn heads(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) -> R
     Ok(places.filter_map(head).collect())
 }
 
-async fn dropped(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) -> Result<Vec<Dropped>> {
-    let away = hall.store.first_scores(hall.store.keys().away(line.name()), limit).await?;
+async fn dropped(zone: &ZoneLines, line: &Line, limit: usize, doubts: &mut Doubts) -> Result<Vec<Dropped>> {
+    let away = zone.store.first_scores(zone.store.keys().away(line.name()), limit).await?;
     let away: Vec<(Player, f64)> =
         away.into_iter().filter_map(|(player, score)| Some((Player::new(&player).ok()?, score))).collect();
     let players: Vec<Player> = away.iter().map(|(player, _)| player.clone()).collect();
-    let tickets = tickets(hall, line.name(), &players, doubts).await?;
-    let now = hall.store.clock().now_ms();
+    let tickets = tickets(zone, line.name(), &players, doubts).await?;
+    let now = zone.store.clock().now_ms();
     let one = |((player, goes_at), ticket): ((Player, f64), Option<Ticket>)| {
         let left_ms = maitred::node::roster::score_ms(goes_at).saturating_sub(now);
         Some(Dropped { player, proxy: ticket?.holder.id, left_ms })
@@ -103,7 +103,7 @@ async fn dropped(hall: &Hall, line: &Line, limit: usize, doubts: &mut Doubts) ->
 
 /// The tickets of `players`, in their order; none where there is none, or where it is not believed.
 pub(super) async fn tickets(
-    hall: &Hall,
+    zone: &ZoneLines,
     line: &LineName,
     players: &[Player],
     doubts: &mut Doubts,
@@ -112,9 +112,9 @@ pub(super) async fn tickets(
         return Ok(Vec::new());
     }
     let names: Vec<&str> = players.iter().map(Player::as_str).collect();
-    let row = hall.store.fields(&[hall.store.keys().tickets(line)], &names).await?.pop().unwrap_or_default();
+    let row = zone.store.fields(&[zone.store.keys().tickets(line)], &names).await?.pop().unwrap_or_default();
     let read = |player: &Player| {
-        let ticket = Ticket::verified(&hall.verifier, line, player, row.get(player.as_str())?);
+        let ticket = Ticket::verified(&zone.verifier, line, player, row.get(player.as_str())?);
         ticket.inspect_err(|error| doubts.add(format!("tickets:{line} {player}"), error)).ok()
     };
     Ok(players.iter().map(read).collect())

@@ -15,8 +15,8 @@ use super::super::context::Context;
 use super::super::doubt::Doubts;
 use super::super::span::Stop;
 use super::super::view;
-use super::known::Hall;
-use super::look::{self, Standing};
+use super::known::ZoneLines;
+use super::standing::{self, Standing};
 
 /// One look of a live view.
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ struct Round {
     heard: Heard,
 }
 
-/// What was heard of the line since the look before.
+/// What was heard of the line since the read before.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Heard {
     /// Times that somebody began to wait where nobody did.
@@ -59,7 +59,7 @@ impl Heard {
 }
 
 struct Watch {
-    hall: Hall,
+    zone: ZoneLines,
     line: Line,
     limits: LivenessLimits,
     feed: Feed,
@@ -68,15 +68,15 @@ struct Watch {
 
 /// Shows a line again and again until the end is asked for.
 pub(super) async fn run(context: &Context, name: &LineName, pause: Duration) -> Result<(), Failure> {
-    let hall = Hall::open_to_read(context).await?;
-    hall.say_defaults(std::slice::from_ref(name));
-    let line = hall.line(name)?;
+    let zone = ZoneLines::open_to_read(context).await?;
+    zone.say_defaults(std::slice::from_ref(name));
+    let line = zone.line(name)?;
     let (feed, sink, heard) = Feed::new();
     let end = CancellationToken::new();
-    let channels = vec![(FeedChannel::Line, hall.store.keys().line_events().to_string())];
-    let store = hall.store.clone();
+    let channels = vec![(FeedChannel::Line, zone.store.keys().line_events().to_string())];
+    let store = zone.store.clone();
     let listening = feed.run(store, channels, sink, end.clone());
-    let mut watch = Watch { hall, line, limits: context.limits(), feed: feed.clone(), heard };
+    let mut watch = Watch { zone, line, limits: context.limits(), feed: feed.clone(), heard };
     let mut stop = Stop::new()?;
     let looking = watch.go_on(context.json, pause, &mut stop);
     tokio::select! {
@@ -87,7 +87,7 @@ pub(super) async fn run(context: &Context, name: &LineName, pause: Duration) -> 
 
 impl Watch {
     async fn go_on(&mut self, as_json: bool, pause: Duration, stop: &mut Stop) -> Result<(), Failure> {
-        // What happens from the first look on is counted, where the store lets this user listen.
+        // What happens from the first read on is counted, where the store lets this user listen.
         if stop.or(self.feed.subscribed()).await.is_none() {
             return Ok(());
         }
@@ -112,10 +112,10 @@ impl Watch {
     }
 
     async fn round(&mut self) -> Result<Round> {
-        self.hall.store.sync_clock().await?;
+        self.zone.store.sync_clock().await?;
         let mut doubts = Doubts::default();
-        let admitters = look::admitters(&self.hall.store, &self.hall.verifier, self.limits, &mut doubts).await?;
-        let standing = Standing::of(&self.hall, &self.line, &admitters).await?;
+        let admitters = standing::admitters(&self.zone.store, &self.zone.verifier, self.limits, &mut doubts).await?;
+        let standing = Standing::of(&self.zone, &self.line, &admitters).await?;
         let mut heard = if self.feed.is_live() { Heard::NOTHING } else { Heard::GAP };
         while let Ok(item) = self.heard.try_recv() {
             match item {
@@ -128,8 +128,8 @@ impl Watch {
             }
         }
         Ok(Round {
-            zone: self.hall.store.keys().zone().to_string(),
-            as_of: self.hall.store.clock().now_ms(),
+            zone: self.zone.store.keys().zone().to_string(),
+            as_of: self.zone.store.clock().now_ms(),
             standing,
             heard,
         })

@@ -92,21 +92,25 @@ impl Agent {
     }
 
     /// The reservation book.
+    #[doc(hidden)]
     pub fn book(&self) -> &Book {
         &self.core.book
     }
 
     /// Kill switch and drain entries.
+    #[doc(hidden)]
     pub fn control(&self) -> &Control {
         &self.core.control
     }
 
     /// What was dropped because it could not be believed.
+    #[doc(hidden)]
     pub fn verifier(&self) -> &Verifier {
         &self.core.verifier
     }
 
     /// The store.
+    #[doc(hidden)]
     pub fn store(&self) -> &Store {
         &self.core.store
     }

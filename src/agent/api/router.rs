@@ -25,7 +25,7 @@ pub struct RouterAgent {
     book: Book,
     verifier: Verifier,
     /// When the control entries were last asked for.
-    looked: Mutex<Option<Instant>>,
+    refreshed: Mutex<Option<Instant>>,
 }
 
 impl RouterAgent {
@@ -34,7 +34,7 @@ impl RouterAgent {
             node = %id, zone = %config.zone, store = %store.options().url,
             "proxy as a router: it claims the tokens of players who connect, and publishes nothing"
         );
-        Self { id, live: Live::new(config), book, verifier, looked: Mutex::default() }
+        Self { id, live: Live::new(config), book, verifier, refreshed: Mutex::default() }
     }
 
     /// Connects, loads and compares the scripts, and reads the clock and the control entries. Optional: without it the
@@ -42,7 +42,7 @@ impl RouterAgent {
     pub async fn prepare(&self) -> Result<()> {
         self.store().prepare().await?;
         self.control().refresh(self.store(), &self.verifier).await?;
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.refreshed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         Ok(())
     }
 
@@ -52,21 +52,25 @@ impl RouterAgent {
     }
 
     /// The store.
+    #[doc(hidden)]
     pub fn store(&self) -> &Store {
         self.book.store()
     }
 
     /// The reservation book.
+    #[doc(hidden)]
     pub fn book(&self) -> &Book {
         &self.book
     }
 
     /// Kill switch and drain entries, as of the last script that met a change.
+    #[doc(hidden)]
     pub fn control(&self) -> &Control {
         self.book.control()
     }
 
     /// What was dropped because it could not be believed.
+    #[doc(hidden)]
     pub fn verifier(&self) -> &Verifier {
         &self.verifier
     }
@@ -79,7 +83,7 @@ impl RouterAgent {
     /// A player connects: their live token is claimed, and they are to be moved. Runs `token/claim`, and reads the
     /// control entries before it where they were last read longer than a beat interval ago.
     pub async fn take(&self, player: &Player) -> Outcome {
-        self.look().await;
+        self.refresh_control().await;
         self.live.take_from(self.control(), &self.verifier);
         let (config, op) = (self.live.config(), OperationId::fresh());
         take(&self.book, &self.verifier, &self.claimant(), player, None, &op, &config.texts, None).await.into()
@@ -90,16 +94,16 @@ impl RouterAgent {
         self.book.release_claim(&transfer.token, &self.claimant(), Some(&transfer.claim_op), reason).await
     }
 
-    /// It hears nothing and beats never, so a push comes into force with a look: as often as others beat, and one of all
-    /// the players who connect meanwhile waits for it. A look that fails holds nobody up; the claim says what is wrong.
-    async fn look(&self) {
+    /// It hears nothing and beats never, so a push comes into force with a read of the entries: as often as others beat, and
+    /// one of all the players who connect meanwhile waits for it. A read that fails holds nobody up; the claim says what is wrong.
+    async fn refresh_control(&self) {
         let interval = Duration::from_millis(self.live.config().heartbeat.interval_ms);
         {
-            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-            if looked.is_some_and(|at| at.elapsed() <= interval) {
+            let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
+            if refreshed.is_some_and(|at| at.elapsed() <= interval) {
                 return;
             }
-            *looked = Some(Instant::now());
+            *refreshed = Some(Instant::now());
         }
         match timeout(interval, self.control().refresh(self.store(), &self.verifier)).await {
             Ok(Ok(())) => {}

@@ -65,11 +65,13 @@ impl Setup {
     }
 
     /// The options of the store.
+    #[doc(hidden)]
     pub fn store_options(config: &Config) -> Result<StoreOptions> {
         config.store_options()
     }
 
     /// The times of tokens.
+    #[doc(hidden)]
     pub fn book_options(config: &Config) -> BookOptions {
         config.book_options()
     }

@@ -30,7 +30,7 @@ pub(super) struct ScanCursor {
 }
 
 impl ScanCursor {
-    /// Where a look of one who has this goes on, the end of the first page being `first`.
+    /// Where a scan of one who has this goes on, the end of the first page being `first`.
     pub fn begin(&mut self, first: u64, offered: Offered) -> u64 {
         if self.offered != offered {
             *self = Self { offered, ..Self::default() };

@@ -20,9 +20,9 @@ use super::scan_cursor::{Offered, is_sold_out};
 use super::state::{Backend, Unknown};
 use super::unmet_demand::UnmetDemand;
 
-/// Wishes of each line that one look reads.
+/// Wishes of each line that one poll reads.
 const PAGE: usize = 64;
-/// Wishes of each line that one look reads further back, where none of the first can be served here and places may be left.
+/// Wishes of each line that one poll reads further back, where none of the first can be served here and places may be left.
 const DEEP: usize = 1_024;
 /// A drain that the store did not answer cannot have its effect any more after this time, in ms: the script refuses what was
 /// signed more than 5 s ago.
@@ -40,7 +40,7 @@ pub(in crate::agent) enum Served {
     Overtakes,
 }
 
-/// What one look found.
+/// What one poll found.
 struct Found {
     wishes: Vec<(Line, Wish)>,
     /// Up to where both lines were read, where there are more behind it.

@@ -16,7 +16,7 @@ pub(in crate::agent) struct Serving {
     restocked: Notify,
     /// How often places came in.
     restocks: AtomicU64,
-    /// Held during a look, so that whoever leaves can wait for its end.
+    /// Held during a poll, so that whoever leaves can wait for its end.
     pub busy: tokio::sync::Mutex<()>,
     unmet: Mutex<UnmetDemand>,
     cursor: Mutex<ScanCursor>,
@@ -54,7 +54,7 @@ impl Serving {
         self.unmet.lock().unwrap_or_else(PoisonError::into_inner).comes_before(region)
     }
 
-    /// What the last look at the lines found.
+    /// What the last poll of the lines found.
     pub(super) fn set_unmet(&self, unmet: UnmetDemand) {
         *self.unmet.lock().unwrap_or_else(PoisonError::into_inner) = unmet;
     }

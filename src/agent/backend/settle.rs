@@ -62,7 +62,7 @@ impl<I: Inventory> Backend<I> {
             }
             if Instant::now() >= until {
                 let reason = "the store has not said yet whether the player has the place".to_owned();
-                return Err(Error::Unreachable { during: "redeeming a token", reason });
+                return Err(Error::Unreachable { during: "redeeming a token", store: None, reason });
             }
             sleep(SETTLED_EVERY).await;
         }

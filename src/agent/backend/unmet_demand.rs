@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::Region;
 
-/// What is waited for at one backend, as its last look at the lines found it: wishes that it could serve if it had a place.
+/// What is waited for at one backend, as its last poll of the lines found it: wishes that it could serve if it had a place.
 /// Pure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UnmetDemand {

@@ -4,7 +4,7 @@ use super::entry_servers;
 use super::fits::{LABELS_MAX, is_label_name, is_label_text, out_of_range, shown};
 use super::model::Config;
 use super::problem::Problem;
-use super::schema::{self, Key, Slot};
+use super::schema::{self, Key, ValueKind};
 use super::selector;
 use super::walked::Walked;
 
@@ -14,9 +14,9 @@ pub(super) fn check(walked: &mut Walked) {
         if walked.bad.contains(key.path) {
             continue;
         }
-        let own = match key.slot {
-            Slot::Metrics => selector::check_metrics(walked),
-            Slot::Backends => selector::check_backends(walked),
+        let own = match key.kind {
+            ValueKind::Metrics => selector::check_metrics(walked),
+            ValueKind::Backends => selector::check_backends(walked),
             _ => Vec::new(),
         };
         walked.problems.extend(own);
@@ -38,23 +38,23 @@ pub(super) fn check(walked: &mut Walked) {
 /// Path and problem of each value of `key` that is out of bounds.
 fn bounds(key: &Key, config: &mut Config) -> Vec<(String, String)> {
     let one = |fits: bool, what: String| if fits { Vec::new() } else { vec![(key.path.to_owned(), what)] };
-    match &key.slot {
-        Slot::Flag(_) | Slot::Typed { .. } | Slot::Metrics | Slot::Backends => Vec::new(),
-        Slot::Millis { min, max, at } | Slot::Seconds { min, max, at } => {
+    match &key.kind {
+        ValueKind::Flag(_) | ValueKind::Typed { .. } | ValueKind::Metrics | ValueKind::Backends => Vec::new(),
+        ValueKind::Millis { min, max, at } | ValueKind::Seconds { min, max, at } => {
             let value = *at(config);
             one((*min..=*max).contains(&value), out_of_range(&value))
         }
-        Slot::Count { min, max, at, .. } => {
+        ValueKind::Count { min, max, at, .. } => {
             let value = *at(config);
             one(u64::try_from(value).is_ok_and(|value| (*min..=*max).contains(&value)), out_of_range(&value))
         }
-        Slot::Text { fits, at, .. } => {
+        ValueKind::Text { fits, at, .. } => {
             let text = at(config);
             one(fits(text), format!("does not fit ({} bytes)", text.len()))
         }
-        Slot::Labels => labels(key.path, config),
-        Slot::Table { check, .. } => check(config),
-        Slot::Servers => {
+        ValueKind::Labels => labels(key.path, config),
+        ValueKind::Table { check, .. } => check(config),
+        ValueKind::Servers => {
             let fault = entry_servers::fault(&config.initial_routing.servers);
             fault.map(|what| (key.path.to_owned(), what)).into_iter().collect()
         }

@@ -65,13 +65,19 @@ pub use initial_routing::InitialRoutingConfig;
 pub use line_config::LineConfig;
 #[doc(hidden)]
 pub use load::Stated;
+#[doc(hidden)]
 pub use load::{ENV_NODE_ADDR, ENV_NODE_ID, ENV_STORE, ENV_ZONE, FILE_MAX_BYTES};
 pub use model::{
     Config, DirectoryConfig, DispatchConfig, HeartbeatConfig, MessagesConfig, NodeConfig, PeerConfig, RoutingConfig,
     SecurityConfig, StoreConfig, TextsConfig, TokensConfig, TriggersConfig, WaitConfig,
 };
-pub use push::{PUSH_MAX_BYTES, Push};
+pub use push::Push;
 pub use routes::RoutesConfig;
 pub(crate) use routes::{FREE_MIN_MS, LOCK_TIMEOUT_MIN_MS};
 pub use selector_config::{OnNoCandidate, RecentPicksConfig, SelectorConfig};
 pub use url::SecretUrl;
+
+// What these are made of.
+pub use crate::limit::Limit;
+pub use crate::queue::{Choice, GateOptions, LineOptions};
+pub use crate::select::{Curve, MetricSource, Rule};

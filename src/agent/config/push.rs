@@ -28,7 +28,7 @@ impl Push {
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) as from [`Config::from_yaml`], and where the text to push would be longer
-    /// than [`PUSH_MAX_BYTES`].
+    /// than 64 KiB.
     pub fn from_yaml(text: &str) -> Result<Self> {
         let config = Config::from_yaml(text)?;
         let tree = yaml::parse(text)?;

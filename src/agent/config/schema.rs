@@ -20,13 +20,13 @@ pub(super) struct Key {
     /// Path from the top, joined by dots.
     pub path: &'static str,
     /// Type, bounds and place of the value.
-    pub slot: Slot,
+    pub kind: ValueKind,
     /// How it relates to other keys, in words; empty where it does not. `check` holds the rule itself.
     pub relation: &'static str,
 }
 
 /// The type of a key's value, its bounds, and the field that takes it.
-pub(super) enum Slot {
+pub(super) enum ValueKind {
     Flag(fn(&mut Config) -> &mut bool),
     Millis {
         min: u64,
@@ -72,75 +72,75 @@ pub(super) enum Slot {
 impl Key {
     /// Type and bounds in words, with the relation to other keys.
     pub(super) fn allowed(&self) -> String {
-        let own = match &self.slot {
-            Slot::Flag(_) => "true or false".to_owned(),
-            Slot::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
-            Slot::Seconds { min, max, .. } => format!("a whole number of seconds from {min} to {max}"),
-            Slot::Servers => entry_servers::SERVERS_ALLOWED.to_owned(),
-            Slot::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
-            Slot::Text { allowed, .. } | Slot::Typed { allowed, .. } => format!("text: {allowed}"),
-            Slot::Table { allowed, .. } => (*allowed).to_owned(),
-            Slot::Labels => format!(
+        let own = match &self.kind {
+            ValueKind::Flag(_) => "true or false".to_owned(),
+            ValueKind::Millis { min, max, .. } => format!("a whole number of milliseconds from {min} to {max}"),
+            ValueKind::Seconds { min, max, .. } => format!("a whole number of seconds from {min} to {max}"),
+            ValueKind::Servers => entry_servers::SERVERS_ALLOWED.to_owned(),
+            ValueKind::Count { min, max, unit, .. } => format!("a whole number of {unit} from {min} to {max}"),
+            ValueKind::Text { allowed, .. } | ValueKind::Typed { allowed, .. } => format!("text: {allowed}"),
+            ValueKind::Table { allowed, .. } => (*allowed).to_owned(),
+            ValueKind::Labels => format!(
                 "a mapping of at most {LABELS_MAX} names (1 to {NAME_MAX_BYTES} characters of A-Z a-z 0-9 . _ -) to \
                  texts of at most {LABEL_MAX_BYTES} bytes without control characters"
             ),
-            Slot::Metrics => METRICS_ALLOWED.to_owned(),
-            Slot::Backends => BACKENDS_ALLOWED.to_owned(),
+            ValueKind::Metrics => METRICS_ALLOWED.to_owned(),
+            ValueKind::Backends => BACKENDS_ALLOWED.to_owned(),
         };
         if self.relation.is_empty() { own } else { format!("{own}, {}", self.relation) }
     }
 }
 
-const fn key(path: &'static str, slot: Slot) -> Key {
-    Key { path, slot, relation: "" }
+const fn key(path: &'static str, kind: ValueKind) -> Key {
+    Key { path, kind, relation: "" }
 }
 
-const fn related(path: &'static str, relation: &'static str, slot: Slot) -> Key {
-    Key { path, slot, relation }
+const fn related(path: &'static str, relation: &'static str, kind: ValueKind) -> Key {
+    Key { path, kind, relation }
 }
 
-const fn millis(min: u64, max: u64, at: fn(&mut Config) -> &mut u64) -> Slot {
-    Slot::Millis { min, max, at }
+const fn millis(min: u64, max: u64, at: fn(&mut Config) -> &mut u64) -> ValueKind {
+    ValueKind::Millis { min, max, at }
 }
 
-const fn count(min: u64, max: u64, unit: &'static str, at: fn(&mut Config) -> &mut usize) -> Slot {
-    Slot::Count { min, max, unit, at }
+const fn count(min: u64, max: u64, unit: &'static str, at: fn(&mut Config) -> &mut usize) -> ValueKind {
+    ValueKind::Count { min, max, unit, at }
 }
 
-const fn variable(at: fn(&mut Config) -> &mut String) -> Slot {
-    Slot::Text {
+const fn variable(at: fn(&mut Config) -> &mut String) -> ValueKind {
+    ValueKind::Text {
         allowed: "the name of an environment variable (not its value), 1 to 64 characters of A-Z 0-9 _, no digit first",
         fits: is_variable,
         at,
     }
 }
 
-const fn player_text(at: fn(&mut Config) -> &mut String) -> Slot {
-    Slot::Text { allowed: "at most 512 bytes", fits: |text| text.len() <= TEXT_MAX_BYTES, at }
+const fn player_text(at: fn(&mut Config) -> &mut String) -> ValueKind {
+    ValueKind::Text { allowed: "at most 512 bytes", fits: |text| text.len() <= TEXT_MAX_BYTES, at }
 }
 
 /// All keys, in the order of the default file.
 pub(super) static KEYS: &[Key] = &[
-    key("enabled", Slot::Flag(|c| &mut c.enabled)),
-    key("zone", Slot::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_zone }),
+    key("enabled", ValueKind::Flag(|c| &mut c.enabled)),
+    key("zone", ValueKind::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_zone }),
     key(
         "node.id",
-        Slot::Typed {
+        ValueKind::Typed {
             allowed: "1 to 59 characters of A-Z a-z 0-9 . _ -, or \"\" where MAITRED_NODE_ID gives it",
             set: set_node_id,
         },
     ),
-    key("node.role", Slot::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_role }),
+    key("node.role", ValueKind::Typed { allowed: "1 to 64 characters of A-Z a-z 0-9 . _ -", set: set_role }),
     key(
         "node.addr",
-        Slot::Text {
+        ValueKind::Text {
             allowed: "host:port of 1 to 255 bytes, port from 1 to 65535, no blanks, an IPv6 host in brackets",
             fits: is_addr,
             at: |c| &mut c.node.addr,
         },
     ),
-    key("node.labels", Slot::Labels),
-    key("store.url", Slot::Typed { allowed: STORE_URL_ALLOWED, set: set_store_url }),
+    key("node.labels", ValueKind::Labels),
+    key("store.url", ValueKind::Typed { allowed: STORE_URL_ALLOWED, set: set_store_url }),
     key("store.commandTimeoutMs", millis(50, 10_000, |c| &mut c.store.command_timeout_ms)),
     key("store.connectTimeoutMs", millis(50, 10_000, |c| &mut c.store.connect_timeout_ms)),
     key("store.operationTimeoutMs", millis(100, 60_000, |c| &mut c.store.operation_timeout_ms)),
@@ -176,17 +176,17 @@ pub(super) static KEYS: &[Key] = &[
     key("dispatch.attemptTimeoutMs", millis(50, 60_000, |c| &mut c.dispatch.attempt_timeout_ms)),
     key("dispatch.cooldownMs", millis(0, 600_000, |c| &mut c.dispatch.cooldown_ms)),
     key("dispatch.staleAfterMs", millis(100, 600_000, |c| &mut c.dispatch.stale_after_ms)),
-    key("initialRouting.servers", Slot::Servers),
+    key("initialRouting.servers", ValueKind::Servers),
     key(
         "initialRouting.timeoutSeconds",
-        Slot::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
+        ValueKind::Seconds { min: 1, max: 120, at: |c| &mut c.initial_routing.timeout_seconds },
     ),
-    key("routing.lobbyMode", Slot::Flag(|c| &mut c.routing.lobby_mode)),
-    key("selector.onNoCandidate", Slot::Typed { allowed: "refuse or queue", set: set_on_no_candidate }),
+    key("routing.lobbyMode", ValueKind::Flag(|c| &mut c.routing.lobby_mode)),
+    key("selector.onNoCandidate", ValueKind::Typed { allowed: "refuse or queue", set: set_on_no_candidate }),
     key("selector.recentPicks.halflifeMs", millis(100, 600_000, |c| &mut c.selector.recent_picks.halflife_ms)),
-    key("selector.recentPicks.shared", Slot::Flag(|c| &mut c.selector.recent_picks.shared)),
-    key("selector.metrics", Slot::Metrics),
-    key("selector.backends", Slot::Backends),
+    key("selector.recentPicks.shared", ValueKind::Flag(|c| &mut c.selector.recent_picks.shared)),
+    key("selector.metrics", ValueKind::Metrics),
+    key("selector.backends", ValueKind::Backends),
     key("wait.maxWaiting", count(1, 1_000_000, "players", |c| &mut c.wait.max_waiting)),
     key("wait.reconnectGraceMs", millis(0, 3_600_000, |c| &mut c.wait.reconnect_grace_ms)),
     key("wait.maxWaitMs", millis(0, 86_400_000, |c| &mut c.wait.max_wait_ms)),
@@ -199,14 +199,14 @@ pub(super) static KEYS: &[Key] = &[
     key("routes.cacheFreeMs", millis(1_000, TIME_MAX_MS, |c| &mut c.routes.cache_free_ms)),
     key("routes.saveMs", millis(100, TIME_MAX_MS, |c| &mut c.routes.save_ms)),
     key("routes.downgradeMs", millis(1_000, TIME_MAX_MS, |c| &mut c.routes.downgrade_ms)),
-    key("triggers.command", Slot::Flag(|c| &mut c.triggers.command)),
-    key("triggers.join", Slot::Flag(|c| &mut c.triggers.join)),
-    key("triggers.firstJoin", Slot::Flag(|c| &mut c.triggers.first_join)),
-    key("triggers.event", Slot::Flag(|c| &mut c.triggers.event)),
-    key("triggers.other", Slot::Flag(|c| &mut c.triggers.other)),
-    key("limits", Slot::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
-    key("lines", Slot::Table { allowed: lines::ALLOWED, read: lines::read, check: lines::check }),
-    key("peers", Slot::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
+    key("triggers.command", ValueKind::Flag(|c| &mut c.triggers.command)),
+    key("triggers.join", ValueKind::Flag(|c| &mut c.triggers.join)),
+    key("triggers.firstJoin", ValueKind::Flag(|c| &mut c.triggers.first_join)),
+    key("triggers.event", ValueKind::Flag(|c| &mut c.triggers.event)),
+    key("triggers.other", ValueKind::Flag(|c| &mut c.triggers.other)),
+    key("limits", ValueKind::Table { allowed: limits::ALLOWED, read: limits::read, check: limits::check }),
+    key("lines", ValueKind::Table { allowed: lines::ALLOWED, read: lines::read, check: lines::check }),
+    key("peers", ValueKind::Table { allowed: peers::ALLOWED, read: peers::read, check: peers::check }),
     key("texts.noCandidate", player_text(|c| &mut c.texts.no_candidate)),
     key("texts.refused", player_text(|c| &mut c.texts.refused)),
     key("texts.notAllowed", player_text(|c| &mut c.texts.not_allowed)),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::entry_servers;
 use super::fits::{join, out_of_range, shown};
 use super::model::Config;
-use super::schema::{self, Key, Slot};
+use super::schema::{self, Key, ValueKind};
 use super::selector;
 use super::walked::Walked;
 use super::yaml::{Node, Value};
@@ -70,7 +70,7 @@ impl Walked {
         if let Some(place) = node.place {
             self.places.insert(key.path, place);
         }
-        if let Slot::Table { read, .. } = &key.slot {
+        if let ValueKind::Table { read, .. } = &key.kind {
             let found = read(&mut self.config, node);
             if !found.is_empty() {
                 self.bad.insert(key.path);
@@ -85,44 +85,44 @@ impl Walked {
 
     /// Puts the value into its field, or says what is wrong with it.
     fn assign(&mut self, key: &'static Key, node: &Node) -> Result<(), String> {
-        match key.slot {
-            Slot::Metrics if node.is_map() => {
+        match key.kind {
+            ValueKind::Metrics if node.is_map() => {
                 selector::metrics(self, node);
                 return Ok(());
             }
-            Slot::Backends if node.is_map() => {
+            ValueKind::Backends if node.is_map() => {
                 selector::backends(self, node);
                 return Ok(());
             }
             _ => {}
         }
         let config = &mut self.config;
-        match (&key.slot, &node.value) {
-            (Slot::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
-            (Slot::Millis { at, .. } | Slot::Seconds { at, .. }, Value::Whole(number)) => {
+        match (&key.kind, &node.value) {
+            (ValueKind::Flag(at), Value::Flag(flag)) => *at(config) = *flag,
+            (ValueKind::Millis { at, .. } | ValueKind::Seconds { at, .. }, Value::Whole(number)) => {
                 *at(config) = u64::try_from(*number).map_err(|_| out_of_range(number))?;
             }
-            (Slot::Count { at, .. }, Value::Whole(number)) => {
+            (ValueKind::Count { at, .. }, Value::Whole(number)) => {
                 *at(config) = usize::try_from(*number).map_err(|_| out_of_range(number))?;
             }
-            (Slot::Text { at, .. }, Value::Text(text)) => at(config).clone_from(text),
-            (Slot::Typed { set, .. }, Value::Text(text)) => {
+            (ValueKind::Text { at, .. }, Value::Text(text)) => at(config).clone_from(text),
+            (ValueKind::Typed { set, .. }, Value::Text(text)) => {
                 if !set(config, text) {
                     return Err("does not fit".to_owned());
                 }
             }
-            (Slot::Labels, Value::Map(entries)) => self.labels(key, entries),
-            (Slot::Labels, Value::Nothing) => {}
-            (Slot::Servers, Value::List(items)) => entry_servers::take(self, key.path, items),
-            (Slot::Servers, other) => return Err(format!("expected a list, found {}", other.kind())),
-            (Slot::Text { .. } | Slot::Typed { .. }, other) => {
+            (ValueKind::Labels, Value::Map(entries)) => self.labels(key, entries),
+            (ValueKind::Labels, Value::Nothing) => {}
+            (ValueKind::Servers, Value::List(items)) => entry_servers::take(self, key.path, items),
+            (ValueKind::Servers, other) => return Err(format!("expected a list, found {}", other.kind())),
+            (ValueKind::Text { .. } | ValueKind::Typed { .. }, other) => {
                 return Err(format!("expected text, found {} (put it in quotes)", other.kind()));
             }
-            (Slot::Flag(_), other) => return Err(format!("expected true or false, found {}", other.kind())),
-            (Slot::Millis { .. } | Slot::Seconds { .. } | Slot::Count { .. }, other) => {
+            (ValueKind::Flag(_), other) => return Err(format!("expected true or false, found {}", other.kind())),
+            (ValueKind::Millis { .. } | ValueKind::Seconds { .. } | ValueKind::Count { .. }, other) => {
                 return Err(format!("expected a whole number, found {}", other.kind()));
             }
-            (Slot::Labels | Slot::Table { .. } | Slot::Metrics | Slot::Backends, other) => {
+            (ValueKind::Labels | ValueKind::Table { .. } | ValueKind::Metrics | ValueKind::Backends, other) => {
                 return Err(format!("expected a mapping, found {}", other.kind()));
             }
         }

@@ -1,10 +1,12 @@
 //! The state of one member of the fleet, which everything above shares: its store, lease, directory, messages and config.
 //!
 //! [`state`] holds it, [`status`] says how far it is, [`live`] has the config in force, [`hints`] what the subscription
-//! says of tokens and lines, [`admitting`] the lines that this node admits for, [`definite`] the repeats until an outcome is known, [`redemptions`] the passes that are being
-//! spent, [`jitter`] the spread of timers.
+//! says of tokens and lines, [`admitting`] the lines that this node admits for, [`charge`] what requests are charged against the
+//! limits, [`definite`] the repeats until an outcome is known, [`redemptions`] the passes that are being spent, [`jitter`] the
+//! spread of timers.
 
 mod admitting;
+mod charge;
 mod definite;
 mod hints;
 mod jitter;
@@ -14,6 +16,7 @@ mod state;
 mod status;
 
 pub(super) use admitting::Admitting;
+pub(super) use charge::{Charge, Denied};
 pub(super) use hints::{LineHint, TokenHint, line_hints, token_hints};
 pub(super) use jitter::jitter;
 pub(super) use live::Live;

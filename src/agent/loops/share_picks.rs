@@ -19,7 +19,7 @@ const BATCH: usize = 64;
 /// Calls of one exchange; what is left goes with the next one.
 const CALLS_MAX: usize = 16;
 /// Backends whose counts are taken from the store; more of them would be no fleet of ours.
-const HEARD_MAX: usize = 65_536;
+const SHARED_MAX: usize = 65_536;
 /// Half-lives after which nothing that counts is left of a pick.
 const HALFLIVES: u64 = 10;
 /// How much longer than that the hash lives, so that a proxy can repeat an operation.
@@ -47,7 +47,7 @@ impl Bump {
 
 /// What stands in the store.
 #[derive(Default)]
-struct Heard {
+struct SharedPicks {
     picks: BTreeMap<NodeId, f64>,
     forgotten: Vec<String>,
 }
@@ -57,7 +57,7 @@ struct Heard {
 /// one read; one read a second while it does not.
 pub(in crate::agent) async fn share_picks(proxy: Arc<Proxy>) {
     let mut bump = None;
-    let mut heard = Heard::default();
+    let mut shared = SharedPicks::default();
     let mut idle = 0_u32;
     loop {
         tokio::select! {
@@ -74,27 +74,27 @@ pub(in crate::agent) async fn share_picks(proxy: Arc<Proxy>) {
         }
         let exchanged = tokio::select! {
             () = proxy.core.stop.cancelled() => return,
-            exchanged = exchange(&proxy, &mut bump, &mut heard) => exchanged,
+            exchanged = exchange(&proxy, &mut bump, &mut shared) => exchanged,
         };
         if let Err(error) = exchanged {
-            // Until the next time its own picks count, and what was heard last.
+            // Until the next time its own picks count, and what was shared last.
             tracing::debug!(%error, "could not exchange recent picks");
         }
     }
 }
 
-async fn exchange(proxy: &Proxy, bump: &mut Option<Bump>, heard: &mut Heard) -> Result<()> {
+async fn exchange(proxy: &Proxy, bump: &mut Option<Bump>, shared: &mut SharedPicks) -> Result<()> {
     let store = &proxy.core.store;
     let halflife_ms = proxy.core.config().selector.recent_picks.halflife_ms;
     for _ in 0..CALLS_MAX {
         let Some(Bump { op, picks }) = bump else { break };
-        let forgotten = std::mem::take(&mut heard.forgotten);
+        let forgotten = std::mem::take(&mut shared.forgotten);
         tell(store, &proxy.core.identity.id, op, picks, &forgotten, halflife_ms).await?;
         proxy.candidates().told();
         *bump = Bump::next(proxy);
     }
-    *heard = hear(store, &proxy.core.identity.id, halflife_ms).await?;
-    proxy.candidates().take_shared_picks(&heard.picks, boot_ms());
+    *shared = read_shared(store, &proxy.core.identity.id, halflife_ms).await?;
+    proxy.candidates().take_shared_picks(&shared.picks, boot_ms());
     Ok(())
 }
 
@@ -138,10 +138,10 @@ fn counted(thousandths: &str) -> f64 {
 }
 
 /// Counts are not signed: whoever can write them can disturb an order, and nothing else.
-async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
+async fn read_shared(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<SharedPicks> {
     let row = store.row(store.keys().picks()).await?;
     let now = store.clock().now_ms();
-    let mut heard = Heard::default();
+    let mut shared = SharedPicks::default();
     for (name, entry) in row.fields() {
         let (first, age_ms) = aged(entry, now);
         let is_forgotten = match name.strip_prefix(PROXY_MARK) {
@@ -149,20 +149,20 @@ async fn hear(store: &Store, own: &NodeId, halflife_ms: u64) -> Result<Heard> {
             None => {
                 let picks = decayed(counted(first), age_ms, halflife_ms);
                 if picks >= FORGOTTEN
-                    && heard.picks.len() < HEARD_MAX
+                    && shared.picks.len() < SHARED_MAX
                     && let Ok(id) = NodeId::new(name)
                 {
-                    heard.picks.insert(id, picks);
+                    shared.picks.insert(id, picks);
                 }
                 picks < FORGOTTEN
             }
         };
         // A name with a blank was written by hand and cannot be passed on.
-        if is_forgotten && heard.forgotten.len() < BATCH && !name.contains(' ') {
-            heard.forgotten.push(name.to_owned());
+        if is_forgotten && shared.forgotten.len() < BATCH && !name.contains(' ') {
+            shared.forgotten.push(name.to_owned());
         }
     }
-    Ok(heard)
+    Ok(shared)
 }
 
 #[cfg(test)]

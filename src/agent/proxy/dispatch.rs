@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::config::Config;
+use crate::agent::core::Charge;
 use crate::agent::model::{
     Balanced, NoPlaceCode, PLACES, PlaceAnswer, PlaceRequest, RESERVE, Reason, Refusal, Request, Transfer,
 };
@@ -16,7 +17,6 @@ use crate::ids::{LineName, NodeEpoch, NodeId, OperationId};
 use crate::select::Pick;
 use crate::token::{ClaimOutcome, Token};
 
-use super::charge::Charge;
 use super::claiming::Claiming;
 use super::nobody::{drained_by, gives_no_places, is_stopped_unheard, nobody};
 use super::state::Proxy;

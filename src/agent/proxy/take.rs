@@ -4,8 +4,9 @@
 use crate::agent::config::TextsConfig;
 use crate::agent::model::{Reason, Refusal, Request, Transfer};
 use crate::error::{Error, Result};
-use crate::ids::{NodeEpoch, NodeId, OperationId, Player};
+use crate::ids::{NodeEpoch, OperationId, Player};
 use crate::node::NodeRecord;
+use crate::node::roster::address_of;
 use crate::store::{Store, Verifier};
 use crate::token::{Book, ClaimOutcome, Token, TokenState};
 
@@ -51,7 +52,7 @@ pub(in crate::agent) async fn take(
     if only.is_some_and(|only| *only != token.server) {
         return refuse(Reason::Lost, format!("another request of the player has a place at {}", token.server));
     }
-    let addr = match address(store, verifier, &token.server).await {
+    let addr = match address_of(store, verifier, &token.server).await {
         Ok(Some(addr)) => addr,
         Ok(None) => return refuse(Reason::Refused, format!("{} is gone", token.server)),
         Err(error) => return failed(&error),
@@ -80,13 +81,4 @@ pub(in crate::agent) async fn take(
 async fn stands(store: &Store, verifier: &Verifier, token: &Token) -> Result<bool> {
     let row = store.row(store.keys().node(&token.server)).await?;
     Ok(!row.is_empty() && NodeRecord::from_row(verifier, &token.server, &row)?.epoch == token.server_epoch)
-}
-
-/// Where a backend takes players, as its row says; none where it has no row.
-pub(in crate::agent) async fn address(store: &Store, verifier: &Verifier, server: &NodeId) -> Result<Option<String>> {
-    let row = store.row(store.keys().node(server)).await?;
-    if row.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(NodeRecord::from_row(verifier, server, &row)?.addr))
 }

@@ -101,7 +101,7 @@ impl QueueClient {
             LineEvent::Entered { .. } | LineEvent::Paused { .. } => return,
         };
         let mut own = self.table().among(&line, &players);
-        own.retain(|waiter| waiter.hear());
+        own.retain(|waiter| waiter.on_event());
         let Some(first) = own.first() else { return };
         let (client, line, stop) = (Arc::clone(self), Arc::clone(&first.line), self.core.stop.clone());
         self.core.tasks.spawn(async move {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
+use crate::agent::core::Denied;
 use crate::agent::model::{Reason, Request, Transfer};
-use crate::agent::proxy::{Denied, address};
 use crate::error::{Class, Error, Result, StoreRefusal};
 use crate::ids::{NodeId, OperationId, Player, SessionId};
+use crate::node::roster::address_of;
 use crate::queue::{Admission, Line, PassRow};
 use crate::token::{ClaimOutcome, Token, TokenRow, TokenState};
 
@@ -225,7 +226,7 @@ impl QueueClient {
         let (core, token) = (&self.core, row.token);
         let addr = match core.directory.snapshot().get(&token.server) {
             Some(view) => Some(view.record.addr.clone()),
-            None => address(&core.store, &core.verifier, &token.server).await?,
+            None => address_of(&core.store, &core.verifier, &token.server).await?,
         };
         let Some(addr) = addr else { return Ok(Claim::Missed) };
         if token.request != held.wish {

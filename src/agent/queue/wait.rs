@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::agent::config::{Config, OnNoCandidate};
+use crate::agent::core::Charge;
 use crate::agent::core::Core;
 use crate::agent::model::{Reason, Request};
-use crate::agent::proxy::Charge;
 use crate::error::{Error, Result};
 use crate::ids::{LineName, Player, RequestId, SessionId};
 use crate::queue::{Attributes, Left};

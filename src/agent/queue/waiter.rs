@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::agent::core::Charge;
 use crate::agent::model::Request;
-use crate::agent::proxy::Charge;
 use crate::error::Result;
 use crate::ids::{Epoch, LineName, OperationId, Player, RequestId, SessionId};
 use crate::queue::{Admission, Attributes, POSITIONS_MAX, QueuedPlace as Place};
@@ -235,7 +235,7 @@ impl Waiter {
 
     /// Something was said of the player: true where the store has already answered that the place is there, else it is
     /// looked at as soon as it has.
-    pub(super) fn hear(&self) -> bool {
+    pub(super) fn on_event(&self) -> bool {
         let mut held = self.lock();
         if let Stage::Entering { heard } = &mut held.stage {
             *heard = true;

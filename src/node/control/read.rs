@@ -12,7 +12,7 @@ use super::entry::{CONFIG, KILL, drain_name, is_entry_name, kill_name};
 /// switched all of its nodes: then the entries are asked for by name.
 const WHOLE_MAX: u64 = 4_096;
 
-/// What a look found.
+/// What a read found.
 #[derive(Debug, Default)]
 pub(super) struct EntriesRead {
     /// Entries by name, to the byte.

@@ -67,8 +67,8 @@ impl<K: ObjectType> Keeper<K> {
         inner.closing.store(true, std::sync::atomic::Ordering::Release);
         inner.hub.post.services().withdraw(&service_of(inner.name.as_str()));
         let all: Vec<_> = {
-            let slots = inner.slots();
-            slots.iter().filter(|(_, slot)| slot.is_used()).map(|(key, _)| key.clone()).collect()
+            let cells = inner.cells();
+            cells.iter().filter(|(_, cell)| cell.is_used()).map(|(key, _)| key.clone()).collect()
         };
         let total = all.len();
         let clock = Clock { limit, deadline: Instant::now() + limit, places: Semaphore::new(SIDE_BY_SIDE) };

@@ -8,7 +8,7 @@ use super::super::book::{AcquireOutcome, RouteReleaseOutcome};
 use super::super::forward::Local;
 use super::super::kind::{Ack, ObjectType, Removal, Storage};
 use super::super::record::{Cas, Held, Route, RouteState, RouteVersion};
-use super::slot::Unsettled;
+use super::cell::Unsettled;
 use super::{Guard, Inner, Live, lost};
 
 impl<K: ObjectType> Inner<K> {

@@ -1,9 +1,9 @@
 //! The objects of one kind that this node owns: in memory, writable, saved and given up in order.
 
+mod cell;
 mod flush;
 mod io;
 mod serve;
-mod slot;
 mod tend;
 
 use std::collections::HashMap;
@@ -22,9 +22,9 @@ use super::hub::Hub;
 use super::kind::{KeepTimes, KindOptions, ObjectType, Removal};
 use super::record::RouteVersion;
 
+pub(super) use cell::{Guard, Live, ObjectCell, Turn};
 pub use flush::{FlushProgress, FlushReport, Unsaved};
 pub(super) use serve::{Job, Served};
-pub(super) use slot::{Guard, Live, Slot, Turn};
 
 tokio::task_local! {
     /// The object that the callbacks of this task have.
@@ -52,7 +52,7 @@ pub(super) struct Inner<K: ObjectType> {
     pub name: ObjectKind,
     pub options: KindOptions,
     pub keep: KeepTimes,
-    slots: Mutex<HashMap<ObjectKey, Arc<Slot<K::Object>>>>,
+    cells: Mutex<HashMap<ObjectKey, Arc<ObjectCell<K::Object>>>>,
     closing: AtomicBool,
 }
 
@@ -75,8 +75,8 @@ impl<K: ObjectType> Keeper<K> {
             save_ms: options.save_ms.unwrap_or(hub.keep.save_ms),
             idle_ms: options.idle_ms.unwrap_or(hub.keep.idle_ms),
         };
-        let (slots, closing) = (Mutex::default(), AtomicBool::new(false));
-        let inner = Inner { hub, kind, name, options, keep, slots, closing };
+        let (cells, closing) = (Mutex::default(), AtomicBool::new(false));
+        let inner = Inner { hub, kind, name, options, keep, cells, closing };
         Self { inner: Arc::new(inner) }
     }
 
@@ -92,7 +92,7 @@ impl<K: ObjectType> Keeper<K> {
 
     /// Objects in memory now, and those that somebody is at.
     pub fn len(&self) -> usize {
-        self.inner.slots().values().filter(|slot| slot.is_used()).count()
+        self.inner.cells().values().filter(|cell| cell.is_used()).count()
     }
 
     /// True without any object in memory.
@@ -104,7 +104,7 @@ impl<K: ObjectType> Keeper<K> {
     /// runs at once ([`MessageOptions::max_concurrent`](crate::message::MessageOptions); the rest is refused as busy), and
     /// this node's own calls.
     pub fn held_back(&self) -> usize {
-        self.inner.slots().values().map(|slot| slot.held_back()).sum()
+        self.inner.cells().values().map(|cell| cell.held_back()).sum()
     }
 
     /// Takes the object if it is free or this node's already, loads it, and answers the version that this node owns it
@@ -220,16 +220,16 @@ impl<K: ObjectType> Keeper<K> {
 }
 
 impl<K: ObjectType> Inner<K> {
-    fn slots(&self) -> MutexGuard<'_, HashMap<ObjectKey, Arc<Slot<K::Object>>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cells(&self) -> MutexGuard<'_, HashMap<ObjectKey, Arc<ObjectCell<K::Object>>>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The object's place, made where there is none, and the next place in its line. The line is joined under the map's
     /// lock: a place that somebody is on the way to is never taken away, so there is one for an object at most.
-    pub fn place(&self, key: &ObjectKey) -> (Arc<Slot<K::Object>>, Turn<K::Object>) {
-        let mut slots = self.slots();
-        let slot = slots.entry(key.clone()).or_insert_with(Slot::new);
-        (Arc::clone(slot), slot.turn())
+    pub fn place(&self, key: &ObjectKey) -> (Arc<ObjectCell<K::Object>>, Turn<K::Object>) {
+        let mut cells = self.cells();
+        let cell = cells.entry(key.clone()).or_insert_with(ObjectCell::new);
+        (Arc::clone(cell), cell.turn())
     }
 
     /// The next place in the object's line.
@@ -238,20 +238,20 @@ impl<K: ObjectType> Inner<K> {
     }
 
     /// True where the object has a place here.
-    pub fn has_slot(&self, key: &ObjectKey) -> bool {
-        self.slots().contains_key(key)
+    pub fn has_cell(&self, key: &ObjectKey) -> bool {
+        self.cells().contains_key(key)
     }
 
     /// Takes places away that nobody uses.
     fn tidy(&self) {
-        self.slots().retain(|_, slot| slot.is_used());
+        self.cells().retain(|_, cell| cell.is_used());
     }
 
     /// Takes the object's place away, if nobody uses it.
     fn tidy_one(&self, key: &ObjectKey) {
-        let mut slots = self.slots();
-        if slots.get(key).is_some_and(|slot| !slot.is_used()) {
-            slots.remove(key);
+        let mut cells = self.cells();
+        if cells.get(key).is_some_and(|cell| !cell.is_used()) {
+            cells.remove(key);
         }
     }
 

@@ -16,7 +16,7 @@ use super::super::forward::{Asked, Decider, Known, Step, decide};
 use super::super::hub::Kept;
 use super::super::kind::{ObjectCall, ObjectType, Removal};
 use super::super::record::RouteVersion;
-use super::slot::Turn;
+use super::cell::Turn;
 use super::{Guard, Inner, Keeper};
 
 /// A message that was forwarded so often is refused by a node on its way out, and not passed on.
@@ -62,7 +62,7 @@ impl<K: ObjectType> Kept for Keeper<K> {
     }
 
     fn has_place(&self, key: &ObjectKey) -> bool {
-        self.inner.has_slot(key)
+        self.inner.has_cell(key)
     }
 
     fn take_over(&self, key: ObjectKey, version: RouteVersion) -> BoxFuture<'static, Result<RouteVersion, Error>> {

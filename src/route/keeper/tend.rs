@@ -34,10 +34,10 @@ impl<K: ObjectType> Keeper<K> {
         }
         let now = boot_ms();
         let due: Vec<ObjectKey> = {
-            let slots = self.inner.slots();
-            let due = slots.iter().filter(|(_, slot)| {
+            let cells = self.inner.cells();
+            let due = cells.iter().filter(|(_, cell)| {
                 // Whoever is at it uses it, and the next round comes.
-                let due = slot.peek(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
+                let due = cell.peek(|live| self.inner.due(live, now)).unwrap_or(Due::Nothing);
                 due != Due::Nothing
             });
             due.map(|(key, _)| key.clone()).collect()
@@ -106,7 +106,7 @@ impl<T> Live<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::slot::tests::live;
+    use super::super::cell::tests::live;
     use super::*;
 
     // RTE-6. One row a rule: when it was used, renewed and saved last, whether it changed, whether it is doubted.

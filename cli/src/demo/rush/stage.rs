@@ -19,7 +19,7 @@ use super::players::{Guest, Walk, guests};
 use super::report::Evidence;
 use super::scale::{ARRIVE_MS, LEASE_MS, LINE, PASS_MS, Scale};
 use super::story::{Cut, Story};
-use super::watch::{Samples, Told, hear, sample, show};
+use super::watch::{Samples, Told, collect, sample, show};
 use super::world::{Door, World, keep_reporting};
 use crate::Failure;
 use crate::view;
@@ -244,7 +244,7 @@ impl Stage {
             others.spawn(keep_reporting(Arc::clone(world), id.clone(), self.stop.clone()));
         }
         Ok(Watchers {
-            told: tokio::spawn(hear(self.line.clone(), items, self.stop.clone())),
+            told: tokio::spawn(collect(self.line.clone(), items, self.stop.clone())),
             samples: tokio::spawn(sample(Arc::clone(world), self.ground.store.clone(), self.stop.clone())),
             others,
         })

@@ -39,7 +39,7 @@ pub(super) struct Told {
 }
 
 /// Hears the line's channel until it ends.
-pub(super) async fn hear(line: Line, mut items: mpsc::Receiver<FeedItem>, stop: CancellationToken) -> Told {
+pub(super) async fn collect(line: Line, mut items: mpsc::Receiver<FeedItem>, stop: CancellationToken) -> Told {
     let mut told = Told::default();
     loop {
         let item = tokio::select! {
@@ -102,7 +102,7 @@ pub(super) async fn sample(world: Arc<World>, store: Store, stop: CancellationTo
     while !stop.is_cancelled() {
         for id in &ids {
             let Some(door) = world.doors.get(id.as_str()) else { continue };
-            // Who was there before and after the look was there during it.
+            // Who was there before and after the read was there during it.
             let before = door.players();
             let from = format!("({}", store.clock().now_ms() + ENDS_MS);
             let held = store.first_between(store.keys().held(id), &from, "+inf", HELD_MAX).await;

@@ -227,7 +227,7 @@ impl<A: Kept> Inner<A> {
             }
             let follow = async {
                 match &agent {
-                    Some(agent) => agent.follow(&|state| self.hear(agent, state)).await,
+                    Some(agent) => agent.follow(&|state| self.on_state(agent, state)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -246,7 +246,7 @@ impl<A: Kept> Inner<A> {
     }
 
     /// The agent says how it is. One that was replaced meanwhile says nothing any more.
-    fn hear(&self, agent: &Arc<A>, state: ManagedState) {
+    fn on_state(&self, agent: &Arc<A>, state: ManagedState) {
         if self.agent.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, agent)) {
             self.set_state(state);
         }

@@ -12,10 +12,10 @@ use crate::store::boot_ms;
 use super::super::forward::Local;
 use super::super::record::{Cas, Held};
 
-/// The place of one object in this node's memory. Whoever does anything with the object holds its lock, which is given in
+/// One object in this node's memory, or the room for it. Whoever does anything with the object holds its lock, which is given in
 /// the order of asking: so all I/O of the object is in order, and messages that come while it moves wait here.
 #[derive(Debug)]
-pub(in crate::route) struct Slot<T> {
+pub(in crate::route) struct ObjectCell<T> {
     state: Arc<Mutex<Option<Live<T>>>>,
     waiting: Arc<AtomicUsize>,
     moving: AtomicBool,
@@ -45,7 +45,7 @@ pub(in crate::route) struct Live<T> {
     pub failures: u32,
     /// The timer leaves it alone until then, on the machine's clock.
     pub put_off_boot_ms: u64,
-    /// Its place in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
+    /// Its point in the last quarter of the time between two saves, 0 to 63: what was loaded together is not saved together.
     pub spread: u64,
 }
 
@@ -62,18 +62,18 @@ pub(in crate::route) struct Unsettled {
     pub lease_generation: u64,
 }
 
-/// The lock of a slot, until it is dropped.
+/// The lock of a cell, until it is dropped.
 pub(in crate::route) type Guard<T> = OwnedMutexGuard<Option<Live<T>>>;
 
-/// A place in the line for a slot's lock, taken when it is made.
+/// A turn at a cell's lock, in the order in which turns were made.
 pub(in crate::route) type Turn<T> = BoxFuture<'static, Guard<T>>;
 
-impl<T: Send + 'static> Slot<T> {
+impl<T: Send + 'static> ObjectCell<T> {
     pub fn new() -> Arc<Self> {
         Arc::new(Self { state: Arc::new(Mutex::new(None)), waiting: Arc::default(), moving: AtomicBool::new(false) })
     }
 
-    /// Takes a place in the line now, whenever the turn is awaited: first come, first served.
+    /// Asks for the lock now, whenever the turn is awaited: first come, first served.
     pub fn turn(&self) -> Turn<T> {
         let waiting = Waiting::enter(&self.waiting);
         let locking = Arc::clone(&self.state).lock_owned();
@@ -83,7 +83,7 @@ impl<T: Send + 'static> Slot<T> {
             guard
         }
         .boxed();
-        // The lock's line is joined at the first look.
+        // The lock is asked for at the first poll.
         match (&mut turn).now_or_never() {
             Some(guard) => std::future::ready(guard).boxed(),
             None => turn,

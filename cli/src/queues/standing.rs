@@ -8,7 +8,7 @@ use maitred::store::{Store, Verifier};
 
 use super::super::doubt::Doubts;
 use super::super::view::{self, Tone};
-use super::known::{Hall, Kind};
+use super::known::{Kind, ZoneLines};
 
 /// A line as it stands.
 #[derive(Debug, Serialize)]
@@ -56,10 +56,10 @@ pub(super) struct Gate {
 
 impl Standing {
     /// Looks at one line. `admitters` are those of the zone.
-    pub async fn of(hall: &Hall, line: &Line, admitters: &[Admits]) -> Result<Self> {
+    pub async fn of(zone: &ZoneLines, line: &Line, admitters: &[Admits]) -> Result<Self> {
         let (options, name) = (line.options(), line.name());
         let seen = line.view().await?;
-        let row = hall.store.row(hall.store.keys().gate(name)).await?;
+        let row = zone.store.row(zone.store.keys().gate(name)).await?;
         let kind = Kind::of(name);
         let paused_at = row.number("paused_at").filter(|_| seen.paused);
         let gate = (kind == Kind::Login).then(|| Gate {
@@ -80,7 +80,7 @@ impl Standing {
         Ok(Self {
             line: name.clone(),
             kind,
-            configured: hall.is_configured(name),
+            configured: zone.is_configured(name),
             waiting: seen.waiting,
             away: seen.away,
             lanes: lanes.map(|(weight, waiting)| Lane { weight: *weight, waiting: *waiting }).collect(),

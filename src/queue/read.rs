@@ -1,4 +1,4 @@
-//! Looks at a line, and what an operator does to it as a whole.
+//! Reads of a line, and what an operator does to it as a whole.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use super::ticket::{Ticket, TicketText};
 const LANE_SHIFT: u32 = 42;
 
 /// Tickets of one read.
-const LOOK_MAX: usize = 256;
+const READ_MAX: usize = 256;
 
 /// Positions up to this one are told exactly; who is beyond is told that.
 pub const POSITIONS_MAX: u64 = 10_000;
@@ -27,7 +27,7 @@ pub const POSITIONS_MAX: u64 = 10_000;
 pub enum Position {
     /// Waits.
     Waiting {
-        /// The place in the lane.
+        /// The sequence in the lane.
         seq: u64,
         /// The lane.
         lane: u16,
@@ -36,7 +36,7 @@ pub enum Position {
         /// How long it takes at the present pace, in ms.
         estimate_ms: Option<u64>,
     },
-    /// Dropped; the place is kept.
+    /// Dropped; the sequence is kept.
     Away {
         /// For how long still, in ms.
         left_ms: u64,
@@ -45,14 +45,14 @@ pub enum Position {
     None,
 }
 
-/// A line as operators look at it.
+/// A line as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineView {
     /// Its name.
     pub line: LineName,
     /// Players who wait.
     pub waiting: u64,
-    /// Players who dropped and keep their place.
+    /// Players who dropped and keep their sequence.
     pub away: u64,
     /// Players by lane.
     pub lanes: Vec<u64>,
@@ -73,7 +73,7 @@ pub struct LineView {
 /// The first of a line, with what estimates are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// In the order of service: the place in the list, from 1, is the position.
+    /// In the order of service: the rank in the list, from 1, is the position.
     pub first: Vec<Player>,
     /// Players who wait, all of them.
     pub waiting: u64,
@@ -96,7 +96,7 @@ impl Line {
         let answer = self.store.run(&self.position_call(player.as_str())).await?;
         Ok(match answer.word() {
             "WAITING" => {
-                let (seq, lane, position, estimate_ms) = self.place(&answer)?;
+                let (seq, lane, position, estimate_ms) = self.waiting_at(&answer)?;
                 Position::Waiting { seq, lane, position, estimate_ms }
             }
             "AWAY" => Position::Away { left_ms: answer.number(0)? },
@@ -127,7 +127,7 @@ impl Line {
         })
     }
 
-    /// The first of the line in the order of service, at most [`POSITIONS_MAX`]: the place in the list, from 1, is the
+    /// The first of the line in the order of service, at most [`POSITIONS_MAX`]: the rank in the list, from 1, is the
     /// position. Bulk reads, no script.
     pub async fn positions(&self, most: u64) -> Result<Vec<Player>> {
         Ok(self.standing(most).await?.first)
@@ -219,7 +219,7 @@ impl Line {
 
     pub(super) async fn ticket_texts(&self, players: &[Player]) -> Result<Vec<Option<String>>> {
         let mut texts = Vec::with_capacity(players.len());
-        for batch in players.chunks(LOOK_MAX) {
+        for batch in players.chunks(READ_MAX) {
             let names: Vec<&str> = batch.iter().map(Player::as_str).collect();
             let rows = self.store.fields(&[self.store.keys().tickets(&self.options.name)], &names).await?;
             let text = |name: &&str| rows.first().and_then(|row| row.get(name)).map(str::to_owned);

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::core::Core;
 use crate::agent::model::Request;
 use crate::error::Result;
 use crate::ids::{LimitName, OperationId, Player};
 use crate::limit::{Limit, Limits, Verdict};
+
+use super::Core;
 
 /// How long a refund is tried while the store does not answer; a charge is not known for much longer.
 const REFUND_MAX: Duration = Duration::from_secs(60);
