@@ -14,7 +14,7 @@ use super::ticket::Attributes;
 pub enum Failed {
     /// Back where the admission came from, before everybody who came later.
     Back,
-    /// The player is gone: the place is kept for the grace.
+    /// The player is gone: the sequence is kept for the grace.
     Away,
     /// That was one failure too many: out of the line.
     Out,
@@ -26,7 +26,7 @@ pub enum Failed {
 
 impl Line {
     /// The transfer of an admitted player failed: the promised place is free again and the player goes back to the front
-    /// with the old sequence, or, where the connection is `gone`, keeps the place for the grace. `session` is the
+    /// with the old sequence, or, where the connection is `gone`, keeps it for the grace. `session` is the
     /// operation and that of the new ticket. Runs `queue/failed`.
     ///
     /// Errors besides those of the store: [`Error::LeaseLost`](crate::Error::LeaseLost),

@@ -15,7 +15,7 @@ pub enum LineEvent {
         /// Who.
         players: Vec<Player>,
     },
-    /// `left <line> <player>`: the place is gone.
+    /// `left <line> <player>`: the ticket is gone.
     Left {
         /// The line.
         line: LineName,

@@ -8,13 +8,13 @@ use super::line::Line;
 use super::outcome::Left;
 
 impl Line {
-    /// The player leaves: the place goes at once, and so does the unspent pass with its promised place. A late call of an
+    /// The player leaves: the ticket goes at once, and so does the unspent pass with its promised place. A late call of an
     /// earlier session does nothing. Runs `queue/leave`.
     pub async fn leave(&self, holder: &NodeEpoch, player: &Player, session: &SessionId) -> Result<Left> {
         self.out(holder, player, session, 0).await
     }
 
-    /// The player's connection dropped: the place is kept for the grace, without holding up those behind. Runs
+    /// The player's connection dropped: the sequence is kept for the grace, without holding up those behind. Runs
     /// `queue/leave`.
     pub async fn away(&self, holder: &NodeEpoch, player: &Player, session: &SessionId) -> Result<Left> {
         self.out(holder, player, session, self.options.reconnect_grace_ms.max(1)).await

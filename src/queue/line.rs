@@ -130,7 +130,7 @@ impl Line {
         ticket
     }
 
-    /// Gives `player`, who is connected to `holder`, a place behind those of `lane`; the same place again, also through
+    /// Gives `player`, who is connected to `holder`, a ticket behind those of `lane`; the same one again, also through
     /// another proxy, which then holds the ticket; the live pass where there is one; or admission in the same call where
     /// nobody waits, the gate is open and `offer` has a place. `session` is the operation: new for each visit, kept for
     /// repeats. The ticket is signed anew each time, so that a repeat is also how a proxy signs its tickets with a new
@@ -155,8 +155,8 @@ impl Line {
         self.enter_at(holder, player, lane, session, attributes, offer, 0).await
     }
 
-    /// Like [`enter`](Self::enter) without an offer, for a player who had the place `seq` and lost it: the turn had come and
-    /// nothing came of it, or the store lost its data. Without a ticket the place is that one again.
+    /// Like [`enter`](Self::enter) without an offer, for a player who had the sequence `seq` and lost it: the turn had come and
+    /// nothing came of it, or the store lost its data. Without a ticket the sequence is that one again.
     pub async fn enter_again(
         &self,
         holder: &NodeEpoch,
@@ -352,7 +352,7 @@ impl Line {
     }
 }
 
-/// `LANE lane`: the place is in another lane, which the ticket has to say.
+/// `LANE lane`: the ticket is in another lane, which the ticket has to say.
 pub(super) fn needed_lane(answer: &Answer) -> Result<u16> {
     u16::try_from(answer.number(0)?).map_err(|_| answer.unexpected())
 }

@@ -36,7 +36,7 @@ pub struct LineOptions {
     pub lanes: Vec<u32>,
     /// The gate.
     pub gate: GateOptions,
-    /// How long a dropped player keeps the place, in ms. Default 30,000.
+    /// How long a dropped player keeps the sequence, in ms. Default 30,000.
     pub reconnect_grace_ms: u64,
     /// How long a promised place is held for a player who does not come, in ms. Default 60,000.
     pub arrive_ms: u64,

@@ -98,7 +98,7 @@ pub enum Stop {
 pub struct Round {
     /// Who is in now, in order.
     pub admitted: Vec<Admission>,
-    /// Whose proxy is gone: their places are kept for the grace.
+    /// Whose proxy is gone: their sequences are kept for the grace.
     pub away: Vec<Player>,
     /// Whose ticket was missing or forged.
     pub evicted: Vec<Player>,

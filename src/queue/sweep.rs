@@ -27,7 +27,7 @@ const COUNTED: usize = 3;
 /// What a sweep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct LineSweepReport {
-    /// Players whose proxy is gone: their place is kept for the grace from now on.
+    /// Players whose proxy is gone: their sequence is kept for the grace from now on.
     pub away: u64,
     /// Players whose place is gone.
     pub out: u64,

@@ -46,7 +46,7 @@ pub struct Page {
     pub more_after: Option<u64>,
 }
 
-/// Who waits in each of these wait lines, in order, the first `count` behind the place `after`. One bulk read, no script.
+/// Who waits in each of these wait lines, in order, the first `count` behind the sequence `after`. One bulk read, no script.
 pub async fn pages(lines: &[Line], after: Option<u64>, count: usize) -> Result<Vec<Page>> {
     let Some(first) = lines.first() else { return Ok(Vec::new()) };
     let keys: Vec<_> = lines.iter().map(|line| first.store.keys().line(&line.options.name)).collect();
@@ -65,7 +65,7 @@ pub enum Drained {
     Issued(Token),
     /// Somebody else took the ticket, or it changed. The caller keeps its place.
     Gone,
-    /// The proxy that held it is gone: the place in the line is kept for the grace. The caller keeps its place.
+    /// The proxy that held it is gone: the sequence is kept for the grace. The caller keeps its place.
     Away,
     /// Lines and tokens have promised all places of the caller. The ticket stays, and the caller keeps its place.
     NoPlace,

@@ -10,7 +10,7 @@ use crate::queue::Left;
 use super::proxy::ProxyAgent;
 
 impl ProxyAgent {
-    /// Gives a player who is connected here a place in a line, the same place again, or admits at once where nobody waits,
+    /// Gives a player who is connected here a ticket in a line, the same one again, or admits at once where nobody waits,
     /// the gate is open and a place is free (QUE-2). An earlier visit of the player through this node ends as
     /// [`OutReason::Elsewhere`](crate::agent::OutReason::Elsewhere). Runs `queue/enter`, once.
     ///

@@ -7,8 +7,8 @@ use crate::ids::{LineName, Player, RequestId, SessionId};
 /// A request that waits for a place, on the proxy that the player is connected to. Dropped before its end it leaves the line
 /// in the background, like a dispatch that is dropped on its way; a transfer that was not read then is released.
 ///
-/// A connection that drops is another thing: [`ProxyAgent::away`](crate::agent::ProxyAgent::away) keeps the place for the
-/// grace. So does an agent that stops: the wait ends as cancelled, and a dispatch through any proxy takes the place up again.
+/// A connection that drops is another thing: [`ProxyAgent::away`](crate::agent::ProxyAgent::away) keeps the sequence for
+/// the grace. So does an agent that stops: the wait ends as cancelled, and a dispatch through any proxy takes the sequence up again.
 pub struct Waiting {
     queue: Arc<QueueClient>,
     waiter: Arc<Waiter>,

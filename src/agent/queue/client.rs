@@ -130,7 +130,7 @@ impl QueueClient {
         }
     }
 
-    /// The lease was over since the place was last known to be there, or it was never entered under this visit.
+    /// The lease was over since the ticket was last known to be there, or it was never entered under this visit.
     pub(super) fn is_outdated(&self, held: &Held) -> bool {
         let now = self.moment();
         (held.known.epoch, held.known.lease_generation) != (now.epoch, now.lease_generation)

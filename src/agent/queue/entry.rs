@@ -51,9 +51,9 @@ pub struct Admitted {
 /// How a player leaves before being let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Departure {
-    /// The connection dropped: the place is kept for the line's `reconnectGraceMs`.
+    /// The connection dropped: the sequence is kept for the line's `reconnectGraceMs`.
     Dropped,
-    /// The player gave up: the place goes at once.
+    /// The player gave up: the ticket goes at once.
     Quit,
 }
 
@@ -64,7 +64,7 @@ pub enum Departure {
 pub enum OutReason {
     /// The place is gone: left, emptied by an operator, or away for longer than the grace.
     Gone,
-    /// The player entered again, here or through another proxy, and that visit has the place.
+    /// The player entered again, here or through another proxy, and that visit has the ticket.
     Elsewhere,
     /// The place was lost with the node's membership, and the line had become full before the player could enter again.
     Full,

@@ -113,7 +113,7 @@ impl QueueClient {
         let (line, player, holder) = (&waiter.line.line, &waiter.player, self.holder(held));
         if kind == LeaveKind::Keep {
             let left = line.away(&holder, player, &held.session).await?;
-            // Where there is no ticket any more the turn has come: nobody takes that place.
+            // Where there is no ticket any more the turn has come: nobody takes that ticket.
             if left != Left::None || waiter.may_enter_late() {
                 return Ok(Sent::definite(left));
             }

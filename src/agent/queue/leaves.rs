@@ -18,7 +18,7 @@ const REMEMBERED_MAX: usize = 100_000;
 /// In which way a player goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveKind {
-    /// The connection dropped: the place is kept for the grace.
+    /// The connection dropped: the sequence is kept for the grace.
     Keep,
     /// For good: neither a ticket stays nor a place that somebody had for it.
     Quit,

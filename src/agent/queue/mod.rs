@@ -14,7 +14,7 @@
 //!   [`requests`]: how far each request is, for who cancels it.
 //! - [`waiter`]: a player who waits, whatever for. [`table`]: all of them. [`leaves`]: those who go.
 //! - [`client`]: holds these, and ends a wait. [`leave`]: the one way out. [`turn`]: whether a turn has come, and taking it; here
-//!   the two kinds of line differ. [`re_enroll`]: entering again with the old place. [`reconcile`]: the one verdict over a ticket.
+//!   the two kinds of line differ. [`re_enroll`]: entering again with the old sequence. [`reconcile`]: the one verdict over a ticket.
 //! - [`enter`]: the way in. [`login`], [`wait`]: what an application asks, by either kind of line.
 //! - Loops, each until the agent stops: [`poll`], [`leave`], [`admit`] (the admitters, one a line), [`sweep`].
 //!

@@ -78,7 +78,7 @@ pub(in crate::agent) async fn poll_lines(client: Arc<QueueClient>) {
             break;
         }
     }
-    // The tickets go to away with this proxy's row: their players keep their places for the grace.
+    // The tickets go to away with this proxy's row: their players keep their sequences for the grace.
     for waiter in client.everybody() {
         client.refuse(&waiter, Why::Cancelled("the proxy leaves; the place is kept for a while"));
     }
@@ -153,13 +153,13 @@ impl QueueClient {
         self.table().expire(self.core.store.clock().now_ms());
     }
 
-    /// One poll of a line: who does not wait any more is told what became of them, who lost the place enters again, and in a
+    /// One poll of a line: who does not wait any more is told what became of them, who lost the ticket enters again, and in a
     /// full one everybody hears where they stand.
     async fn poll(&self, handle: &LineHandle, is_full: bool) -> Result<()> {
         let line = &handle.line;
         let waiting = self.table().waiting(line.name());
         self.give_up_overdue(&waiting).await;
-        // Without a lease nothing can be done for them; they keep their places for the grace.
+        // Without a lease nothing can be done for them; they keep their sequences for the grace.
         let Ok(me) = self.core.acting() else { return Ok(()) };
         if waiting.is_empty() && !is_full {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Entering a line again with the old place: after a lapse of the lease, a wipe, a store that lost its last second, or a turn
+//! Entering a line again with the old sequence: after a lapse of the lease, a wipe, a store that lost its last second, or a turn
 //! that came to nothing.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl QueueClient {
         }
     }
 
-    /// Enters one again, under the session of the visit and at the place that it had. Whoever calls this holds the player's
+    /// Enters one again, under the session of the visit and with the sequence that it had. Whoever calls this holds the player's
     /// turn.
     pub(super) async fn re_enroll(&self, me: &NodeEpoch, waiter: &Arc<Waiter>) -> Result<()> {
         let (held, line) = (waiter.held(), &waiter.line);

@@ -83,7 +83,7 @@ impl Requests {
         Some(tracked.progress.clone())
     }
 
-    /// Ends all that backends are being asked for. One that enters a line goes on: its place there is kept.
+    /// Ends all that backends are being asked for. One that enters a line goes on: its ticket there is kept.
     pub fn stop_asking(&self) {
         let all = self.all();
         let asking = all.values().filter(|tracked| matches!(tracked.progress, Progress::UnderWay(_)));

@@ -109,7 +109,7 @@ impl Table {
         players.iter().filter_map(|player| known.waiters.get(player).cloned()).collect()
     }
 
-    /// The next `most` of `waiting` in turn, by their places, so that all of the line have theirs.
+    /// The next `most` of `waiting` in turn, by their sequences, so that all of the line have theirs.
     pub fn in_turn(&mut self, line: &LineName, waiting: &[Arc<Waiter>], most: usize) -> Vec<Arc<Waiter>> {
         let mut placed: Vec<(u64, &Arc<Waiter>)> = waiting.iter().map(|waiter| (waiter.held().seq, waiter)).collect();
         placed.sort_unstable_by_key(|(seq, _)| *seq);

@@ -40,7 +40,7 @@ pub enum Entering {
 pub enum Failure {
     /// Waits again, before everybody who came later.
     Back(Visit),
-    /// The player is gone; the place is kept for the grace.
+    /// The player is gone; the sequence is kept for the grace.
     Away,
     /// That was one failure too many: out of the line.
     Out,

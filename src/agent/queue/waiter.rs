@@ -1,4 +1,4 @@
-//! A player who waits through this proxy: what is known of the place, and what the application is told of it.
+//! A player who waits through this proxy: what is known of the ticket, and what the application is told of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) enum Stage {
         /// Something was said of the player meanwhile: look when the answer is there.
         heard: bool,
     },
-    /// The store answered that the place is there.
+    /// The store answered that the ticket is there.
     Waiting,
     /// Has a pass, and has not arrived.
     Admitted {
@@ -233,7 +233,7 @@ impl Waiter {
         }
     }
 
-    /// Something was said of the player: true where the store has already answered that the place is there, else it is
+    /// Something was said of the player: true where the store has already answered that the ticket is there, else it is
     /// looked at as soon as it has.
     pub(super) fn on_event(&self) -> bool {
         let mut held = self.lock();
@@ -243,7 +243,7 @@ impl Waiter {
         held.is_waiting()
     }
 
-    /// Another visit for the same place: its turn had come, and nothing came of it.
+    /// Another visit with the same sequence: its turn had come, and nothing came of it.
     pub(super) fn begin_again(&self) {
         self.change(|held| {
             let known = Moment { epoch: Epoch::NONE, ..held.known };
