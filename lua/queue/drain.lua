@@ -153,10 +153,14 @@ local function is_cancelled(marks, wanted)
 end
 -- end part
 -- part index
--- An index names the sets that hold something: takes one that is empty out of it.
+-- An index names the sets that hold something: takes one that is empty out of it. An index of another type stays as it is:
+-- whoever calls this has written before, and must not end in the middle.
 local function unlist_empty(set_key, index_key, entry)
   if redis.call('EXISTS', set_key) == 0 then
-    redis.call('SREM', index_key, entry)
+    local taken = redis.pcall('SREM', index_key, entry)
+    if type(taken) == 'table' and not string.find(taken.err or '', 'WRONGTYPE', 1, true) then
+      redis.call('SREM', index_key, entry)
+    end
   end
 end
 -- end part
@@ -166,9 +170,12 @@ local stale_claims = {}
 local function is_stale(claim, goes_at)
   return (whole(goes_at) or math.huge) > now + (whole(string.match(claim, ' (%d+)$')) or 3600000) + 5000
 end
--- How many places are promised or taken without the node's own count.
+-- How many places are promised or taken without the node's own count; nothing where the key is of another type.
 local function promised(held_key)
-  local claims = redis.call('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  local claims = redis.pcall('ZCOUNT', held_key, '(' .. now_text, '+inf')
+  if type(claims) ~= 'number' then
+    return nil
+  end
   local beyond = string.format('(%.0f', now + arrive_ms + 5000)
   local far = redis.call('ZRANGEBYSCORE', held_key, beyond, '+inf', 'WITHSCORES', 'LIMIT', '0', '256')
   for i = 1, #far, 2 do
@@ -185,15 +192,15 @@ local function drop_stale_claims()
     redis.call('ZREM', stale.held, stale.claim)
   end
 end
--- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A row that does not tell its
--- numbers has no places (R-35).
+-- Places of a node that are neither taken, promised nor reserved; a soft cap of 0 is none. A node whose row does not tell its
+-- numbers, or one of whose keys is of another type, has no places (R-35): it stands in nobody else's way (R-42).
 local function unclaimed(players, soft_cap, held_key, due_key)
   local there, cap = whole(players), whole(soft_cap)
-  local taken = promised(held_key) + redis.call('ZCARD', due_key)
-  if not (there and cap) then
+  local held, reserved = promised(held_key), redis.pcall('ZCARD', due_key)
+  if not (there and cap and held and type(reserved) == 'number') then
     return 0
   end
-  return cap == 0 and 1000000 or cap - there - taken
+  return cap == 0 and 1000000 or cap - there - held - reserved
 end
 -- end part
 -- part line_places
@@ -327,7 +334,7 @@ end
 redis.call('HDEL', tickets, player)
 if redis.call('EXISTS', tickets) == 0 then
   -- Stays listed until a sweep takes the gate away too: nobody's config names a wait line.
-  redis.call('SADD', lines, name)
+  redis.pcall('SADD', lines, name)
 end
 if word ~= 'DRAINED' then
   redis.call('PUBLISH', ARGV[20], 'left ' .. name .. ' ' .. player)

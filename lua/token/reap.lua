@@ -2,7 +2,8 @@
 --
 -- KEYS 1 due:<server>    zset, player -> next time someone must look
 --      2 due             set, the servers that have a due: set
---      then a pair for each token: token:<player>, node:<claimant> (KEYS 1 again where it was read unclaimed)
+--      then a pair for each token: token:<player> (KEYS 1 again where no player can be called so), node:<claimant> (KEYS 1
+--      again where it was read unclaimed)
 -- ARGV 1 server, 2 claimReanimateMs, 3 auditMs, 4 channel, 5 dry run (1: decide, write nothing), 6 until when a claimant may
 --      be taken for dead (store ms; a claim is SKIPPED after that), then a pair for each token: player, claimant as read (empty for none); 0 to 256 pairs
 -- Answers REAPED <word>...  one a token: EXPIRED, REOPENED, KEPT (looked at again later), HEALED (index entry without
@@ -58,10 +59,14 @@ local function is_open(token_state)
 end
 -- end part
 -- part index
--- An index names the sets that hold something: takes one that is empty out of it.
+-- An index names the sets that hold something: takes one that is empty out of it. An index of another type stays as it is:
+-- whoever calls this has written before, and must not end in the middle.
 local function unlist_empty(set_key, index_key, entry)
   if redis.call('EXISTS', set_key) == 0 then
-    redis.call('SREM', index_key, entry)
+    local taken = redis.pcall('SREM', index_key, entry)
+    if type(taken) == 'table' and not string.find(taken.err or '', 'WRONGTYPE', 1, true) then
+      redis.call('SREM', index_key, entry)
+    end
   end
 end
 -- end part
@@ -76,8 +81,8 @@ for i = 1, count do
   -- So far ahead it may have been set before the clock stepped back (R-34).
   local is_due, is_far = look_at <= now, look_at > now + reanimate_ms + 5000
   if score and (is_due or is_far) then
-    local row = redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant', 'claimant_epoch',
-      'claimed_at', 'claim_op', 'claim_sig', 'reopened', 'issued_at')
+    local row = token == due and {} or redis.call('HMGET', token, 'id', 'state', 'server', 'expires_at', 'claimant',
+      'claimant_epoch', 'claimed_at', 'claim_op', 'claim_sig', 'reopened', 'issued_at')
     local state = row[2]
     local expires_at = whole(row[4]) or 0
     step.id, step.row = row[1], row
@@ -140,5 +145,8 @@ for i, step in ipairs(plan) do
 end
 if not dry then
   unlist_empty(due, servers, server)
+  if redis.call('EXISTS', due) == 1 then
+    redis.pcall('SADD', servers, server)
+  end
 end
 return answer

@@ -5,7 +5,8 @@ use redis::RedisResult;
 
 use super::clock::boot_ms;
 
-/// What is known of the shared connection, which mends itself: it is told when it connection_generation and when it is heard again.
+/// What is known of the shared connection, which mends itself: it is told when that breaks and when it is
+/// heard again.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     broken: AtomicBool,

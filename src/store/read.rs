@@ -61,6 +61,14 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Row {
     }
 }
 
+/// A member as it stands, also one that is no text.
+pub(super) fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes.clone()),
+        other => text_of(other).map(String::into_bytes),
+    }
+}
+
 pub(super) fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),

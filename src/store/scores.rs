@@ -6,7 +6,7 @@ use redis::aio::ConnectionLike;
 use super::clock::SKEW_MS;
 use super::connect::Store;
 use super::keys::Key;
-use super::read::{BATCH, items_of, text_of};
+use super::read::{BATCH, bytes_of, items_of, text_of};
 use crate::error::Result;
 
 /// Many keys are read in pipelines of 256, or half as many where each is read twice.
@@ -106,7 +106,7 @@ impl Store {
         now_ms: u64,
         lasts_ms: u64,
         limit: usize,
-    ) -> Result<Vec<Vec<String>>> {
+    ) -> Result<Vec<Vec<Vec<u8>>>> {
         let during = "reading sorted sets";
         let mut all = Vec::with_capacity(keys.len());
         if keys.is_empty() {
@@ -127,9 +127,9 @@ impl Store {
                 .await
                 .map_err(|error| self.fault(during, &error))?;
             for (key, pair) in batch.iter().zip(values.chunks(2)) {
-                let mut members: Vec<String> = Vec::new();
+                let mut members: Vec<Vec<u8>> = Vec::new();
                 for value in pair {
-                    members.extend(items_of(during, *key, value)?.iter().filter_map(text_of));
+                    members.extend(items_of(during, *key, value)?.iter().filter_map(bytes_of));
                 }
                 all.push(members);
             }

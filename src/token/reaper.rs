@@ -73,31 +73,38 @@ impl ReapReport {
 }
 
 /// One sweep over every server's due tokens: expiry, reopening, healing of the index. Any number may run at once; each
-/// token has one winner. Runs `token/reap`, in pipelines. A batch that is refused holds no other up; its error comes at
-/// the end.
-pub async fn reap(book: &Book, options: ReapOptions) -> Result<ReapReport> {
-    reap_servers(book, &book.servers().await?, options).await
+/// token has one winner. `own`: a server that is looked at whether it is on the list of those that have some or not. Runs
+/// `token/reap`, in pipelines. A batch that is refused holds no other up; its error comes at the end.
+pub async fn reap(book: &Book, own: Option<&NodeId>, options: ReapOptions) -> Result<ReapReport> {
+    let listed = book.servers().await?;
+    let unlisted = own.filter(|own| !listed.contains(own));
+    sweep(book, &listed, unlisted, options).await
 }
 
 /// [`reap`] over the due tokens of `servers` only, whether they are on the list of those that have some or not.
 pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions) -> Result<ReapReport> {
+    sweep(book, servers, None, options).await
+}
+
+async fn sweep(book: &Book, listed: &[NodeId], unlisted: Option<&NodeId>, options: ReapOptions) -> Result<ReapReport> {
     let store = book.store();
     let mut report = ReapReport::default();
+    let servers: Vec<&NodeId> = listed.iter().chain(unlisted).collect();
     let due_keys: Vec<Key<'_>> = servers.iter().map(|server| store.keys().due(server)).collect();
     let (now, lasts_ms) = (store.clock().now_ms(), book.options().ttl_ms);
     let due = store.overdue(&due_keys, now, lasts_ms, options.limit.min(SERVER_MAX)).await?;
     let mut left = options.limit;
     let mut refused = None;
-    for (server, members) in servers.iter().zip(due) {
-        let players: Vec<Player> = members.iter().filter_map(|player| Player::new(player).ok()).take(left).collect();
-        if players.is_empty() && !members.is_empty() {
+    for (server, members) in servers.into_iter().zip(due) {
+        let members: Vec<Member> = members.into_iter().take(left).map(Member::new).collect();
+        if members.is_empty() && unlisted == Some(server) {
             continue;
         }
-        left -= players.len();
-        report.servers += u64::from(!players.is_empty());
+        left -= members.len();
+        report.servers += u64::from(!members.is_empty());
         // An empty set still costs one call: the server may have to go off the list of those that have one.
-        let batches: Vec<&[Player]> =
-            if players.is_empty() { vec![&[]] } else { players.chunks(options.batch.clamp(1, 256)).collect() };
+        let batches: Vec<&[Member]> =
+            if members.is_empty() { vec![&[]] } else { members.chunks(options.batch.clamp(1, 256)).collect() };
         let mut calls = Vec::with_capacity(batches.len());
         for batch in &batches {
             let claimants = claimants(store, batch).await?;
@@ -120,20 +127,35 @@ pub async fn reap_servers(book: &Book, servers: &[NodeId], options: ReapOptions)
     refused.map_or(Ok(report), Err)
 }
 
+/// An entry of a `due:` set.
+#[derive(Debug)]
+struct Member {
+    bytes: Vec<u8>,
+    /// None where no player can be called so: somebody wrote it by hand, and it is taken out.
+    player: Option<Player>,
+}
+
+impl Member {
+    fn new(bytes: Vec<u8>) -> Self {
+        let player = std::str::from_utf8(&bytes).ok().and_then(|name| Player::new(name).ok());
+        Self { bytes, player }
+    }
+}
+
 /// A key of another type ends a whole call of the script. Here it ends only its own, and stays where it is.
 async fn one_by_one(
     book: &Book,
     server: &NodeId,
-    players: &[Player],
+    members: &[Member],
     options: ReapOptions,
     report: &mut ReapReport,
 ) -> Result<()> {
-    for players in players.chunks(1) {
-        let claimants = claimants(book.store(), players).await?;
-        match book.store().run(&call(book, server, players, &claimants, options)).await {
+    for member in members.chunks(1) {
+        let claimants = claimants(book.store(), member).await?;
+        match book.store().run(&call(book, server, member, &claimants, options)).await {
             Ok(answer) => report.count(&answer),
             Err(error @ Error::Refused { refusal: StoreRefusal::WrongType, .. }) => {
-                tracing::warn!(%server, ?players, %error, "left out of the sweep");
+                tracing::warn!(%server, ?member, %error, "left out of the sweep");
                 report.skipped += 1;
             }
             Err(error) => return Err(error),
@@ -142,24 +164,29 @@ async fn one_by_one(
     Ok(())
 }
 
-async fn claimants(store: &Store, players: &[Player]) -> Result<Vec<Option<NodeId>>> {
+async fn claimants(store: &Store, members: &[Member]) -> Result<Vec<Option<NodeId>>> {
+    let players: Vec<&Player> = members.iter().filter_map(|member| member.player.as_ref()).collect();
     let keys: Vec<Key<'_>> = players.iter().map(|player| store.keys().token(player)).collect();
-    let rows = store.fields(&keys, &["claimant"]).await?;
-    Ok(rows.iter().map(|row| NodeId::new(row.get("claimant")?).ok()).collect())
+    let mut rows = store.fields(&keys, &["claimant"]).await?.into_iter();
+    let claimant = |member: &Member| -> Option<NodeId> {
+        member.player.as_ref()?;
+        NodeId::new(rows.next()?.get("claimant")?).ok()
+    };
+    Ok(members.iter().map(claimant).collect())
 }
 
 fn call(
     book: &Book,
     server: &NodeId,
-    players: &[Player],
+    members: &[Member],
     claimants: &[Option<NodeId>],
     options: ReapOptions,
 ) -> Invocation {
     let keys = book.store().keys();
     let due = keys.due(server);
     let mut key_list = vec![due, keys.due_servers()];
-    for (player, claimant) in players.iter().zip(claimants) {
-        key_list.push(keys.token(player));
+    for (member, claimant) in members.iter().zip(claimants) {
+        key_list.push(member.player.as_ref().map_or(due, |player| keys.token(player)));
         key_list.push(claimant.as_ref().map_or(due, |claimant| keys.node(claimant)));
     }
     let mut call = Invocation::new(&scripts::TOKEN_REAP, &key_list)
@@ -169,8 +196,8 @@ fn call(
         .arg(keys.token_events())
         .arg(options.dry_run)
         .arg(options.judge_until_ms);
-    for (player, claimant) in players.iter().zip(claimants) {
-        call = call.arg(player.as_str()).arg(claimant.as_ref());
+    for (member, claimant) in members.iter().zip(claimants) {
+        call = call.arg(&member.bytes).arg(claimant.as_ref());
     }
     call
 }

@@ -84,7 +84,7 @@ async fn sto_16_after_everything_has_ended_the_zone_holds_nothing_but_what_it_ma
     })
     .await;
     let book = Book::new(tool.clone(), verifier, control, Setup::book_options(&short("cli", "backend", &url)));
-    let report = reap(&book, ReapOptions::default()).await.expect("a sweep");
+    let report = reap(&book, None, ReapOptions::default()).await.expect("a sweep");
     assert!(report.healed >= 1, "{report:?}");
     roster::remove_silent(&tool, REMOVED_MS).await.expect("upkeep");
     assert_eq!(keys(&mut conn).await, ["control", "epochs"]);

@@ -203,7 +203,7 @@ async fn reap_micros(stage: &Stage) -> Result<Option<f64>, Failure> {
     stage.store.run_many(&calls).await?;
     sleep(Duration::from_millis(SHORT_TTL_MS + 10)).await;
     let before = Account::read(&stage.store).await?;
-    let report = reap(&stage.book, ReapOptions::default()).await?;
+    let report = reap(&stage.book, None, ReapOptions::default()).await?;
     let after = Account::read(&stage.store).await?;
     let tokens = u32::try_from(report.expired).ok().filter(|tokens| *tokens > 0);
     Ok(before.until(after).zip(tokens).map(|((usec, _), tokens)| usec / f64::from(tokens)))

@@ -120,6 +120,10 @@ impl Queue {
                 {
                     return about.told("other");
                 }
+                // From here on the visit is over by its own wish: nobody is told that it ended.
+                if matches!(self.of(&about), Some(Known::Waits(_))) {
+                    self.forget(&about);
+                }
                 let departure = if quit { Departure::Quit } else { Departure::Dropped };
                 match proxy.left(&about.line, &about.player, departure).await {
                     Ok(left) => {

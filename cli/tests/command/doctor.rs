@@ -145,7 +145,7 @@ async fn sto_15_a_probe_is_good_where_the_fleet_sweeps_its_token_first() {
     let book = Book::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), BookOptions::default());
     let sweeping = tokio::spawn(async move {
         loop {
-            reap(&book, ReapOptions::default()).await.expect("a sweep");
+            reap(&book, None, ReapOptions::default()).await.expect("a sweep");
             tokio::task::yield_now().await;
         }
     });

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::config::Config;
 use crate::error::Result;
-use crate::ids::{Epoch, NodeEpoch, Role};
+use crate::ids::{Epoch, NodeEpoch, NodeId, Role};
 use crate::message::{Inbox, Post, Services};
 use crate::node::{
     ADMITS_LABEL, Arrivals, CONFIG, Control, DRAINING_LABEL, Directory, Identity, Lease, LoadSample, Membership,
@@ -153,6 +153,11 @@ impl Core {
     /// True where the store has this node's row of `epoch`. Asked on the shared connection, whose breaks are counted.
     pub async fn is_known(&self, epoch: Epoch) -> Result<bool> {
         Ok(self.store.row(self.store.keys().node(&self.identity.id)).await?.number("epoch") == Some(epoch.0))
+    }
+
+    /// This node, where it gives places.
+    pub fn own_server(&self) -> Option<&NodeId> {
+        self.identity.role.gives_places().then_some(&self.identity.id)
     }
 
     /// True where this node may say that another one is dead.

@@ -20,7 +20,8 @@ pub(in crate::agent) async fn reaper(core: Arc<Core>) {
         }
         // A claimant may only be as late as this node was. Tokens end by their time all the same.
         let (judge_until_ms, batch) = (core.judges_until_ms(), core.config().tokens.reap_batch);
-        match reap(&core.book, ReapOptions { judge_until_ms, batch, ..ReapOptions::default() }).await {
+        match reap(&core.book, core.own_server(), ReapOptions { judge_until_ms, batch, ..ReapOptions::default() }).await
+        {
             Ok(report) if report.expired + report.reopened + report.healed > 0 => {
                 tracing::info!(?report, "reaped");
             }

@@ -102,9 +102,10 @@ impl QueueClient {
         names
     }
 
-    /// The line was seen empty. Where it is not in the config any more, and nobody of this node waits there, it is forgotten.
+    /// The line was seen empty. Where it is not in the config any more, it is forgotten, unless somebody of this node waits there
+    /// or is on the way: whoever fails to arrive is back in front.
     pub(super) fn forget_line(&self, name: &LineName) -> bool {
-        let is_over = !self.core.config().lines.contains_key(name) && self.table().is_empty(name);
+        let is_over = !self.core.config().lines.contains_key(name) && self.table().count(name) == 0;
         if is_over {
             self.lines().remove(name);
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::Result;
-use crate::queue::{Admission, Destination, Entered};
+use crate::queue::{Destination, Entered};
 
 use super::client::{QueueClient, Why};
+use super::entry::Admitted;
 use super::leaves::{LeaveKind, LeaveRequest};
 use super::reconcile::Cause;
 use super::told::End;
-use super::waiter::{Ending, Moment, Stage, Waiter};
+use super::waiter::{Ending, Moment, Waiter};
 
 /// An enter that took so long may have been sent more than once.
 const REPEATED_AFTER: Duration = Duration::from_millis(5);
@@ -21,7 +22,9 @@ const REPEATED_AFTER: Duration = Duration::from_millis(5);
 pub(super) enum Entrance {
     /// The player waits, or the turn has come already: the waiter knows.
     Waits,
-    Admitted(Admission),
+    Admitted(Box<Admitted>),
+    /// A pass was written for a line that gives none.
+    NoPass,
     Full,
     /// Somebody ended it meanwhile, and sees to what is left of it.
     Over,
@@ -94,12 +97,11 @@ impl QueueClient {
         if waiter.is_over() {
             return Ok(Entrance::Over);
         }
-        entering.is_definite = true;
         let entrance = match entered {
             Entered::Waiting(place) => {
-                let heard = matches!(waiter.held().stage, Stage::Entering { heard: true });
+                entering.is_definite = true;
                 let now_ms = self.core.store.clock().now_ms();
-                waiter.placed(&place, now, now_ms);
+                let heard = waiter.placed(&place, now, now_ms);
                 waiter.counted(place.position.saturating_sub(1), now_ms);
                 if matches!(waiter.ending, Ending::Token(_)) && asked.elapsed() >= REPEATED_AFTER {
                     waiter.doubt();
@@ -111,12 +113,17 @@ impl QueueClient {
                 }
                 return Ok(Entrance::Waits);
             }
-            Entered::Admitted(admission) => Entrance::Admitted(admission),
+            Entered::Admitted(admission) => match waiter.ending {
+                // Known as admitted before anybody else has the player's turn.
+                Ending::Pass(_) => Entrance::Admitted(Box::new(self.admit(waiter, admission).await)),
+                Ending::Token(_) => Entrance::NoPass,
+            },
             Entered::Full => {
                 self.table().remove(waiter);
                 Entrance::Full
             }
         };
+        entering.is_definite = true;
         Ok(entrance)
     }
 

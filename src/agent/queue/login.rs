@@ -46,8 +46,8 @@ impl QueueClient {
         let offer = line.offer(&self.core.directory.recent_snapshot());
         let waiter = self.visitor(line, &entry.player, entry.lane, SessionId::fresh(), entry.attributes);
         let entering = match self.enter(&waiter, offer.as_ref()).await? {
-            Entrance::Admitted(admission) => Entering::Admitted(Box::new(self.admit(&waiter, admission).await)),
-            Entrance::Waits | Entrance::Over => Entering::Waiting(visit(&waiter)),
+            Entrance::Admitted(admitted) => Entering::Admitted(admitted),
+            Entrance::Waits | Entrance::Over | Entrance::NoPass => Entering::Waiting(visit(&waiter)),
             Entrance::Full => Entering::Full,
         };
         Span::current().record("outcome", word(&entering));
@@ -120,9 +120,12 @@ impl QueueClient {
         }
         // A new visit, of a player who is back in front.
         let back = self.visitor(Arc::clone(line), player, admission.lane, session.clone(), attributes);
-        self.table().insert(&back);
         let (seq, lane) = (admission.seq, admission.lane);
         let mut place = QueuedPlace { session, seq, lane, position: 1, estimate_ms: None };
+        let (now, now_ms) = (Moment { epoch: holder.epoch, ..now }, self.core.store.clock().now_ms());
+        // Waits from here on, whatever becomes of this future: the ticket stands.
+        back.placed(&place, now, now_ms);
+        self.table().insert(&back);
         match at.position(player).await {
             Ok(Position::Waiting { position, estimate_ms, .. }) => {
                 (place.position, place.estimate_ms) = (position, estimate_ms)
@@ -130,8 +133,6 @@ impl QueueClient {
             Ok(_) => {}
             Err(error) => tracing::debug!(%player, %error, "no position yet; the next tick tells it"),
         }
-        let now_ms = self.core.store.clock().now_ms();
-        back.placed(&place, Moment { epoch: holder.epoch, ..now }, now_ms);
         back.counted(place.position.saturating_sub(1), now_ms);
         self.tell_place(&back, place.shown(), place.estimate_ms);
         Ok(Failure::Back(visit(&back)))

@@ -14,7 +14,7 @@ use crate::agent::core::{LineHint, jitter};
 use crate::error::Result;
 use crate::ids::{LineName, NodeEpoch, Player};
 use crate::node::LeaseEvent;
-use crate::queue::{Left, LineEvent, POSITIONS_MAX, Standing, TicketText};
+use crate::queue::{Left, LineEvent, POSITIONS_MAX, Standing, TicketText, lines};
 use crate::store::boot_ms;
 
 use super::client::{QueueClient, Why};
@@ -112,7 +112,23 @@ impl QueueClient {
         });
     }
 
+    /// After a gap the store may have tickets of this proxy in wait lines of which it knows nobody: an older state of it came
+    /// back. They are looked through like the others.
+    async fn watch_wait_lines(&self) -> Result<()> {
+        let config = self.core.config();
+        for name in lines(&self.core.store).await? {
+            if name == LineName::wait() || server_of(&name).is_some() {
+                let line = Arc::new(LineHandle::wait(&self.core, name, &config.wait)?);
+                self.table().watch(&line);
+            }
+        }
+        Ok(())
+    }
+
     async fn poll_due(&self, schedules: &mut BTreeMap<LineName, Schedule>, all: bool) {
+        if all && let Err(error) = self.watch_wait_lines().await {
+            tracing::warn!(%error, "could not look for wait lines after a gap; tickets that came back in them stay for the grace");
+        }
         let mut lines: BTreeMap<LineName, Arc<LineHandle>> =
             self.table().lines().into_iter().map(|line| (line.name().clone(), line)).collect();
         for name in self.core.config().lines.keys() {
@@ -166,6 +182,9 @@ impl QueueClient {
             if is_full {
                 self.tell_places(handle, &own).await?;
                 self.give_up_orphans(handle, &holder, &through).await?;
+                if through.is_empty() {
+                    self.table().unwatch(line.name());
+                }
                 self.end_if_removed(handle).await?;
             }
         }

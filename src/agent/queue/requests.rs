@@ -108,6 +108,11 @@ impl Requests {
         self.forget_if(key, |progress| matches!(progress, Progress::UnderWay(_)));
     }
 
+    /// The same where it was to wait.
+    pub fn forget_waiting(&self, key: &RequestKey) {
+        self.forget_if(key, |progress| matches!(progress, Progress::Waiting(_)));
+    }
+
     /// The same where it had its place.
     pub fn forget_moving(&self, key: &RequestKey) {
         self.forget_if(key, |progress| matches!(progress, Progress::Moving(_)));

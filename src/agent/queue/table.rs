@@ -18,6 +18,8 @@ const ADMITTED_MAX: usize = 65_536;
 /// One line as this proxy knows it.
 #[derive(Default)]
 struct Players {
+    /// Under which it is polled.
+    line: Option<Arc<LineHandle>>,
     waiters: HashMap<Player, Arc<Waiter>>,
     pace: Pace,
     /// The place of the last one whose ticket was read in turn.
@@ -37,7 +39,23 @@ impl Table {
     /// Answers the player's earlier one.
     pub fn insert(&mut self, waiter: &Arc<Waiter>) -> Option<Arc<Waiter>> {
         let players = self.lines.entry(waiter.line_name().clone()).or_default();
+        players.line = Some(Arc::clone(&waiter.line));
         players.waiters.insert(waiter.player.clone(), Arc::clone(waiter))
+    }
+
+    /// The line is polled from now on, although nobody here waits in it: the store may have tickets of this proxy there.
+    pub fn watch(&mut self, line: &Arc<LineHandle>) {
+        self.lines.entry(line.name().clone()).or_default().line.get_or_insert_with(|| Arc::clone(line));
+    }
+
+    /// The store has no ticket of this proxy in the line. Where nobody here waits in it either, it is polled no more.
+    pub fn unwatch(&mut self, line: &LineName) {
+        let Some(players) = self.lines.get_mut(line).filter(|players| players.waiters.is_empty()) else { return };
+        players.line = None;
+        // The pace of the zone's wait line outlives those who wait; other lines come and go.
+        if *line != LineName::wait() {
+            self.lines.remove(line);
+        }
     }
 
     /// Takes this very one out, where it is still there.
@@ -45,10 +63,6 @@ impl Table {
         let Some(players) = self.lines.get_mut(waiter.line_name()) else { return };
         if players.waiters.get(&waiter.player).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
             players.waiters.remove(&waiter.player);
-        }
-        // The pace of the zone's wait line outlives those who wait; other lines come and go.
-        if players.waiters.is_empty() && *waiter.line_name() != LineName::wait() {
-            self.lines.remove(waiter.line_name());
         }
     }
 
@@ -66,16 +80,9 @@ impl Table {
         self.lines.get(line).map_or(0, |players| players.waiters.len())
     }
 
-    /// True where nobody waits in the line, or is about to.
-    pub fn is_empty(&self, line: &LineName) -> bool {
-        let waiters = self.lines.get(line).into_iter().flat_map(|players| players.waiters.values());
-        waiters.filter(|waiter| waiter.pass_expires_at_ms().is_none()).count() == 0
-    }
-
-    /// The lines that somebody is in.
+    /// The lines that are polled: somebody is in them, or was until a moment ago.
     pub fn lines(&self) -> Vec<Arc<LineHandle>> {
-        let first = self.lines.values().filter_map(|players| players.waiters.values().next());
-        first.map(|waiter| Arc::clone(&waiter.line)).collect()
+        self.lines.values().filter_map(|players| players.line.clone()).collect()
     }
 
     /// Everybody, at every stage.

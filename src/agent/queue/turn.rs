@@ -198,13 +198,12 @@ impl QueueClient {
         match charge.take(&wish.request).await {
             Ok(None) => {}
             Ok(Some(Denied { retry_after_ms, detail })) => {
-                self.refuse(waiter, Why::Limited(retry_after_ms, detail));
-                self.leaves.leave_behind(LeaveRequest::Waiter(Arc::clone(waiter), LeaveKind::Quit));
+                self.give_up_turn(waiter, Why::Limited(retry_after_ms, detail));
                 return Ok(true);
             }
             Err(error) if error.is_retryable() => return Err(error),
             Err(error) => {
-                self.refuse(waiter, Why::Failed(Reason::of(&error), error.to_string()));
+                self.give_up_turn(waiter, Why::Failed(Reason::of(&error), error.to_string()));
                 return Ok(true);
             }
         }
@@ -266,9 +265,16 @@ impl QueueClient {
             Err(error @ (Error::KillSwitch { .. } | Error::Fenced { .. })) => Err(error),
             Err(error) if error.is_retryable() => Err(error),
             Err(error) => {
-                self.refuse(waiter, Why::Failed(Reason::of(&error), error.to_string()));
+                self.give_up_turn(waiter, Why::Failed(Reason::of(&error), error.to_string()));
                 Ok(Claim::Over)
             }
+        }
+    }
+
+    /// Ends a wait whose turn nobody will take. The place that was kept for it goes back.
+    fn give_up_turn(&self, waiter: &Arc<Waiter>, why: Why) {
+        if self.refuse(waiter, why) {
+            self.leaves.leave_behind(LeaveRequest::Waiter(Arc::clone(waiter), LeaveKind::Quit));
         }
     }
 

@@ -16,7 +16,7 @@ use super::enter::Entrance;
 use super::leave::Leaving;
 use super::leaves::{LeaveKind, LeaveRequest};
 use super::line_handle::LineHandle;
-use super::requests::Progress;
+use super::requests::{Progress, RequestKey, Requests};
 use super::told::End;
 use super::waiter::{Ending, Waiter};
 
@@ -63,9 +63,12 @@ impl QueueClient {
         if !self.requests.advance(&key, Progress::Waiting(waiter.line_name().clone())) {
             return Err((Reason::Cancelled, "the player went away".to_owned()));
         }
-        let _known = Forget { client: self, waiter: &waiter };
+        let mut known = Forget { requests: &self.requests, key, waits: false };
         match self.enter(&waiter, None).await.map_err(failed)? {
-            Entrance::Waits => Ok(Arc::clone(&waiter)),
+            Entrance::Waits => {
+                known.waits = true;
+                Ok(Arc::clone(&waiter))
+            }
             Entrance::Over => match waiter.end() {
                 Some(End::Refused(refusal)) => Err((refusal.reason, refusal.detail)),
                 _ => Err((Reason::Cancelled, "the agent stopped".to_owned())),
@@ -74,8 +77,7 @@ impl QueueClient {
                 let most = config.wait.max_waiting;
                 Err((Reason::QueueFull, format!("the line {} holds {most} players", waiter.line_name())))
             }
-            Entrance::Admitted(_) => {
-                // Only where a pass was written for a line that gives none.
+            Entrance::Admitted(_) | Entrance::NoPass => {
                 self.end(&waiter, End::Left);
                 self.leaves.leave_behind(LeaveRequest::Waiter(Arc::clone(&waiter), LeaveKind::Quit));
                 Err((Reason::Refused, format!("{} gives no passes", waiter.line_name())))
@@ -121,16 +123,15 @@ impl QueueClient {
 
 /// A request whose wait never began is not known as one that waits.
 struct Forget<'a> {
-    client: &'a QueueClient,
-    waiter: &'a Waiter,
+    requests: &'a Requests,
+    key: RequestKey,
+    waits: bool,
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        if matches!(self.waiter.end(), Some(End::Left))
-            && let Some(request) = self.waiter.request()
-        {
-            self.client.requests.forget(&(self.waiter.player.clone(), request.id.clone()));
+        if !self.waits {
+            self.requests.forget_waiting(&self.key);
         }
     }
 }

@@ -204,15 +204,17 @@ impl Waiter {
         }
     }
 
-    /// The line knows it under the session of `place`.
-    pub(super) fn placed(&self, place: &Place, known: Moment, now_ms: u64) {
+    /// The line knows it under the session of `place`. True where something was said of the player before that.
+    pub(super) fn placed(&self, place: &Place, known: Moment, now_ms: u64) -> bool {
         self.change(|held| {
             if held.session != place.session {
-                return;
+                return false;
             }
+            let heard = matches!(held.stage, Stage::Entering { heard: true });
             (held.seq, held.lane, held.known, held.entered_ms) = (place.seq, place.lane, known, now_ms);
             held.stage = Stage::Waiting;
-        });
+            heard
+        })
     }
 
     /// As of this moment the player is among those who wait through this node.

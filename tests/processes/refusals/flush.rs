@@ -44,7 +44,7 @@ async fn sto_3_no_operation_of_the_book_fails_while_scripts_are_flushed_every_fe
         let (scene, done) = (Arc::clone(&scene), Arc::clone(&done));
         async move {
             while !done.load(Ordering::Relaxed) {
-                reap(&scene.book, ReapOptions::default()).await.expect("a sweep");
+                reap(&scene.book, None, ReapOptions::default()).await.expect("a sweep");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }

@@ -56,7 +56,7 @@ async fn rel_4_each_refusal_of_a_write_is_typed() {
         match state {
             // An issue publishes nothing; the reopened or ended token does.
             State::NoChannels => {
-                refused(&what, reap(&book, ReapOptions::default()).await, want, passes);
+                refused(&what, reap(&book, None, ReapOptions::default()).await, want, passes);
                 refused(&what, store.publish(store.keys().control_events(), b"x").await, want, passes);
             }
             State::WrongPassword => {}

@@ -13,9 +13,9 @@ use maitred::queue::{Choice, PassRefusal};
 use maitred::store::scripts;
 use tokio::time::timeout;
 
-use super::world::{Server, World, gets_in, line, lined, login, sees_accepting};
+use super::world::{Server, World, admitted, gets_in, line, lined, login, sees_accepting, waits};
 use crate::fixtures::agents::shelf::Shelf;
-use crate::fixtures::agents::{LIMIT, lands, player, proxy, refused, sees, setup, transfer};
+use crate::fixtures::agents::{LIMIT, key, lands, player, proxy, refused, sees, setup, transfer};
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::wait::eventually;
 
@@ -153,4 +153,33 @@ async fn que_15_a_wait_line_gives_no_place_that_a_login_line_has_promised() {
     proxy.left(&login(), &player("player-9"), Departure::Quit).await.expect("the store");
     let served = timeout(LIMIT, guest.end()).await.expect("a place is free");
     assert!(matches!(served, Some(WaitUpdate::Transfer(_))), "{served:?}");
+}
+
+// a key of one backend that somebody wrote over is that backend's trouble.
+#[tokio::test]
+async fn r_42_a_backend_with_a_key_of_another_type_keeps_nobody_from_the_others() {
+    for broken in ["due:b1", "held:b1", "via"] {
+        let world = World::new();
+        let (b1, b2) = (world.server("b1", 50).await, world.server("b2", 50).await);
+        let proxy = world.proxy("p1").await;
+        for server in [&b1, &b2] {
+            server.accepts(false);
+            sees_accepting(&proxy, server, false).await;
+        }
+        let mut visits = Vec::new();
+        for n in 0..10 {
+            visits.push(waits(&proxy, &format!("player-{n}")).await);
+        }
+        let via = format!("via:login:p1:{}", proxy.agent().lease().epoch());
+        let broken_key = key(if broken == "via" { &via } else { broken });
+        let mut conn = world.conn().await;
+        redis::pipe().del(&broken_key).set(&broken_key, "x").exec_async(&mut conn).await.expect("SET");
+        for server in [&b1, &b2] {
+            server.accepts(true);
+        }
+        for visit in &mut visits {
+            let admitted = admitted(visit).await;
+            assert!(broken == "via" || admitted.server.as_ref().is_some_and(|id| id.as_str() == "b2"), "{broken}");
+        }
+    }
 }

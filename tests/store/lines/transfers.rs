@@ -5,9 +5,11 @@ use std::time::Duration;
 use maitred::agent::config::LineConfig;
 use maitred::agent::{Departure, Entering, Failure};
 use maitred::queue::{Left, PassRefusal};
+use maitred::store::scripts;
 
 use super::world::{World, admitted, enters, gets_in, line, login, sees_accepting, stands_at, waits};
 use crate::fixtures::agents::{LIMIT, player};
+use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::wait::eventually;
 
 #[tokio::test]
@@ -84,6 +86,40 @@ async fn que_15_the_place_of_who_never_comes_is_used_again_and_a_late_pass_count
     assert!(tokio::time::timeout(Duration::from_millis(400), admitted(&mut alice)).await.is_err(), "it is full");
     server.players.store(0, std::sync::atomic::Ordering::Relaxed);
     admitted(&mut alice).await;
+}
+
+// the application gives up the report of failure when the store has already put the player back in front.
+#[tokio::test]
+async fn r_37_a_report_of_failure_that_is_dropped_leaves_nobody_in_between() {
+    let world = World::new();
+    let server = world.server("b1", 5).await;
+    let wire = FaultProxy::start(&world.store);
+    let proxy = world.proxy_at("p1", &wire.url()).await;
+    sees_accepting(&proxy, &server, true).await;
+    gets_in(&proxy, "alice").await;
+    server.accepts(false);
+    sees_accepting(&proxy, &server, false).await;
+    let position = format!("EVALSHA {}", scripts::QUEUE_POSITION.pinned());
+    wire.delay_replies_of(&position, LIMIT);
+    let asked = wire.count(&position);
+    let (line, alice) = (login(), player("alice"));
+    {
+        let report = proxy.failed_admission(&line, &alice, false);
+        let is_asked = eventually("the position is asked", LIMIT, async || wire.count(&position) > asked);
+        tokio::select! {
+            biased;
+            () = is_asked => {}
+            failure = report => panic!("it ended: {failure:?}"),
+        }
+    }
+    wire.pass();
+    server.accepts(true);
+    // Admitted once more, as far as this proxy knows.
+    let again = async || {
+        let failure = proxy.failed_admission(&line, &alice, false).await.expect("the store");
+        matches!(failure, Failure::Back(_))
+    };
+    eventually("the player goes on", LIMIT, again).await;
 }
 
 // a proxy often learns of a broken connection long after the player came back through another one.

@@ -143,7 +143,7 @@ impl World {
         let names: Vec<String> = self.players.iter().map(|player| player.as_str().to_owned()).collect();
         let due: Vec<Due> = names.iter().map(|name| self.oracle.due(name)).collect();
         let options = ReapOptions { dry_run: dry, ..ReapOptions::default() };
-        let report = reap(&self.members[0].book, options).await.map_err(|error| error.to_string())?;
+        let report = reap(&self.members[0].book, None, options).await.map_err(|error| error.to_string())?;
         let count = |what: Due| due.iter().filter(|due| **due == what).count() as u64;
         same("expired", &report.expired.to_string(), &count(Due::Expire).to_string())?;
         let (must, may) = (count(Due::Reopen), count(Due::MayReopen));

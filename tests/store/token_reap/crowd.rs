@@ -36,7 +36,7 @@ async fn tok_6_ten_reapers_at_once_reap_each_of_10000_due_tokens_once() {
     issuers.join_all().await;
     let rows = bench.token_keys().await.iter().filter(|key| key.starts_with("token:")).count();
     assert_eq!(rows, TOKENS);
-    let early = reap(&backends[0].book, ReapOptions::default()).await.unwrap();
+    let early = reap(&backends[0].book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(early, ReapReport::default(), "nothing is due yet");
     bench.age(bench.times.ttl_ms).await;
 
@@ -46,7 +46,7 @@ async fn tok_6_ten_reapers_at_once_reap_each_of_10000_due_tokens_once() {
         let book = bench.book().await;
         // Batches of every size, so that the sweeps do not run in step.
         let options = ReapOptions { batch: 16 + 12 * n, ..ReapOptions::default() };
-        reapers.spawn(async move { reap(&book, options).await.unwrap() });
+        reapers.spawn(async move { reap(&book, None, options).await.unwrap() });
     }
     let mut sum = ReapReport::default();
     for report in reapers.join_all().await {
@@ -60,7 +60,7 @@ async fn tok_6_ten_reapers_at_once_reap_each_of_10000_due_tokens_once() {
     assert_eq!((heard.len(), ended.len()), (TOKENS, TOKENS), "each place comes home once");
     let left: Vec<String> = bench.token_keys().await.into_iter().filter(|key| !key.starts_with("token:")).collect();
     assert!(left.is_empty(), "{left:?}");
-    let again = reap(&backends[0].book, ReapOptions::default()).await.unwrap();
+    let again = reap(&backends[0].book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(again, ReapReport::default());
 }
 
@@ -100,16 +100,16 @@ async fn tok_6_a_dry_run_changes_nothing_and_says_what_a_sweep_would_do() {
     let book = bench.book().await;
     let before = bench.dump().await;
     let mut ear = bench.listen().await;
-    let dry = reap(&book, ReapOptions { dry_run: true, ..ReapOptions::default() }).await.unwrap();
+    let dry = reap(&book, None, ReapOptions { dry_run: true, ..ReapOptions::default() }).await.unwrap();
     assert_eq!(dry, expected);
     assert_eq!(bench.dump().await, before, "not one byte of the zone changed");
     assert!(ear.heard().await.is_empty(), "and nobody was told anything");
 
-    let done = reap(&book, ReapOptions::default()).await.unwrap();
+    let done = reap(&book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(done, expected);
     assert_eq!(ear.heard().await.len(), 4, "three ended, one reopened");
     assert_eq!(bench.due_servers().await, ["b1", "b2"], "a server without an index is off the list");
-    let again = reap(&book, ReapOptions::default()).await.unwrap();
+    let again = reap(&book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(again, ReapReport::default());
 }
 
@@ -129,7 +129,7 @@ async fn tok_6_a_sweep_keeps_its_limit_and_the_next_goes_on() {
     let mut swept = Vec::new();
     for batch in [1, 3, 1_000] {
         let options = ReapOptions { limit: 8, batch, ..ReapOptions::default() };
-        swept.push(reap(&book, options).await.unwrap().expired);
+        swept.push(reap(&book, None, options).await.unwrap().expired);
     }
     assert_eq!(swept, [8, 8, 4]);
     assert!(bench.due_servers().await.is_empty());

@@ -90,9 +90,9 @@ async fn r_34_a_token_from_before_the_stores_clock_stepped_back_is_over() {
             let _: () = raw.zincr(bench.key("due:b1"), name, 600_000).await.unwrap();
         }
     }
-    let report = reap(&a.book, ReapOptions::default()).await.unwrap();
+    let report = reap(&a.book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report, ReapReport { expired: 2, servers: 1, ..ReapReport::default() });
-    assert_eq!(reap(&a.book, ReapOptions::default()).await.unwrap().expired, 0);
+    assert_eq!(reap(&a.book, None, ReapOptions::default()).await.unwrap().expired, 0);
 }
 
 // STO-16: entries of the index that stand for no token go, and take nothing else with them.
@@ -118,7 +118,7 @@ async fn sto_16_the_sweep_heals_what_stands_for_no_token() {
     let _: () = raw.sadd(bench.key("due"), &["b1", "b8", "b9"]).await.unwrap();
     let rows = bench.dump().await;
 
-    let report = reap(&a.book, ReapOptions::default()).await.unwrap();
+    let report = reap(&a.book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report, ReapReport { healed: 4, servers: 1, ..ReapReport::default() });
     assert_eq!(bench.due_servers().await, ["b2"]);
     assert_eq!(bench.token_keys().await, ["due", "due:b2", "token:elsewhere", "token:ended", "token:marked"]);
@@ -144,10 +144,43 @@ async fn sto_16_a_key_of_another_type_holds_up_no_sweep() {
     let _: () = raw.zadd(bench.key("due:b1"), "evil", 1).await.unwrap();
     let _: () = raw.sadd(bench.key("due"), "a1").await.unwrap();
     let _: () = raw.sadd(bench.key("due"), b"\xff".as_slice()).await.unwrap();
-    let report = reap(&b1.book, ReapOptions::default()).await.unwrap();
+    let report = reap(&b1.book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report, ReapReport { expired: 1, skipped: 1, servers: 1, ..ReapReport::default() });
     assert_eq!(bench.row(&player("alice")).await["state"], "EXPIRED");
     assert!(b1.book.list(&b1.who.id).await.unwrap().is_empty());
+}
+
+// STO-16, R-6: entries that no token can ever be behind keep as many places promised, for lines and for dispatches.
+#[tokio::test]
+async fn sto_16_an_entry_under_what_no_player_can_be_called_goes() {
+    let server = TestStore::start();
+    let bench = Bench::new(&server, "nameless").await;
+    let b1 = bench.join("b1", Role::backend()).await;
+    let mut raw = bench.raw.clone();
+    b1.issued(&player("alice"), &request("r"), 1).await;
+    for name in [b"\xff\xfe".as_slice(), b"two words", b"", &[b'x'; 129]] {
+        let _: () = raw.zadd(bench.key("due:b1"), name, 1).await.unwrap();
+    }
+    let report = reap(&b1.book, None, ReapOptions::default()).await.unwrap();
+    assert_eq!(report, ReapReport { healed: 4, servers: 1, ..ReapReport::default() });
+    let left: Vec<String> = raw.zrange(bench.key("due:b1"), 0, -1).await.unwrap();
+    assert_eq!(left, ["alice"]);
+}
+
+// STO-16: the list of servers lost one that has open tokens. Its own node finds them, and puts it on the list again.
+#[tokio::test]
+async fn sto_16_a_server_that_the_list_has_lost_sweeps_its_own_tokens() {
+    let server = TestStore::start();
+    let bench = Bench::new(&server, "unlisted").await;
+    let b1 = bench.join("b1", Role::backend()).await;
+    let mut raw = bench.raw.clone();
+    b1.issued(&player("alice"), &request("r"), 1).await;
+    bench.age(bench.times.ttl_ms).await;
+    b1.issued(&player("bob"), &request("r"), 1).await;
+    let _: () = raw.del(bench.key("due")).await.unwrap();
+    let report = reap(&b1.book, Some(&b1.who.id), ReapOptions::default()).await.unwrap();
+    assert_eq!(report, ReapReport { expired: 1, servers: 1, ..ReapReport::default() });
+    assert_eq!(bench.due_servers().await, ["b1"], "bob's token is found by everybody from now on");
 }
 
 /// A token in every state, claimed by the living and by the dead, and marks.
@@ -184,7 +217,7 @@ async fn sto_16_no_key_of_a_token_outlives_its_time_the_audit_time_and_one_sweep
     everything(&bench).await;
     bench.age(bench.times.ttl_ms).await;
     let book = bench.book().await;
-    let report = reap(&book, ReapOptions::default()).await.unwrap();
+    let report = reap(&book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report, ReapReport { expired: 4, servers: 2, ..ReapReport::default() });
     let left = bench.token_keys().await;
     assert!(left.contains(&"token:pending".to_owned()), "an ended token stays readable for the audit time");
@@ -202,7 +235,7 @@ async fn tok_10_with_no_reaper_alive_nothing_but_the_index_outlives_time_and_aud
     bench.age(bench.times.ttl_ms + bench.times.audit_ms).await;
     assert_eq!(bench.token_keys().await, ["due", "due:b1", "due:b2"]);
     let book = bench.book().await;
-    let report = reap(&book, ReapOptions::default()).await.unwrap();
+    let report = reap(&book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report, ReapReport { healed: 4, servers: 2, ..ReapReport::default() });
     assert_eq!(bench.token_keys().await, Vec::<String>::new());
 }

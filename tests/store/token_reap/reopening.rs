@@ -31,8 +31,8 @@ impl Scene {
     }
 
     async fn sweep(&self) {
-        let dry = reap(&self.b.book, ReapOptions { dry_run: true, ..ReapOptions::default() }).await.unwrap();
-        assert_eq!(reap(&self.b.book, ReapOptions::default()).await.unwrap(), dry);
+        let dry = reap(&self.b.book, None, ReapOptions { dry_run: true, ..ReapOptions::default() }).await.unwrap();
+        assert_eq!(reap(&self.b.book, None, ReapOptions::default()).await.unwrap(), dry);
     }
 
     async fn state(&self) -> TokenState {

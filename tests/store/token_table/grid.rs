@@ -67,7 +67,7 @@ impl Grid {
     }
 
     async fn reap(&self) -> String {
-        let report = reap(&self.b.book, ReapOptions::default()).await.unwrap();
+        let report = reap(&self.b.book, None, ReapOptions::default()).await.unwrap();
         let words = [
             (report.expired, "Expired"),
             (report.reopened, "Reopened"),

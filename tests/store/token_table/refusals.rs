@@ -141,7 +141,7 @@ async fn r_32_a_kill_switch_stops_issue_and_claim_and_lets_the_rest_end_well() {
     assert_eq!(say(&a.claim(&pending).await), "KillSwitch(A)");
     assert_eq!(say(&b.claim(&pending).await), "Claimed");
     bench.age(bench.times.ttl_ms).await;
-    let report = reap(&b.book, ReapOptions::default()).await.unwrap();
+    let report = reap(&b.book, None, ReapOptions::default()).await.unwrap();
     assert_eq!(report.expired, 3, "the sweep goes on as well");
 }
 

@@ -88,6 +88,25 @@ async fn r_2_a_ticket_without_a_player_is_put_away() {
     drop(alice);
 }
 
+// an older state of the store comes back, with a ticket of a player who is gone, in a line in which nobody waits any more.
+#[tokio::test]
+async fn r_2_a_ticket_that_came_back_is_put_away_although_nobody_else_waits() {
+    let store = TestStore::start();
+    let wire = FaultProxy::start(&store);
+    let p1 = proxy(queueing("p1", &wire.url())).await;
+    let attributes = Attributes::of_wish(&RequestId::short(), None, None).expect("short");
+    for name in [LineName::wait(), LineName::wait_for(&id("b1"))] {
+        let at = line(&store.url(), name.clone()).await;
+        at.enter(&holder(&p1), &player("ghost"), 0, &SessionId::fresh(), &attributes, None).await.expect("the store");
+    }
+    wire.cut_all();
+    for name in [LineName::wait(), LineName::wait_for(&id("b1"))] {
+        let at = line(&store.url(), name.clone()).await;
+        let is_away = async || !matches!(place(&at, "ghost").await, Position::Waiting { .. });
+        eventually(&format!("{name}: it is put away"), LIMIT, is_away).await;
+    }
+}
+
 // QUE-3: the connection drops at the moment when the player enters the line.
 #[tokio::test]
 async fn que_3_who_drops_while_entering_keeps_the_place() {

@@ -6,7 +6,7 @@ use maitred::limit::{Limit, Verdict};
 
 use super::{queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
 use crate::fixtures::agents::shelf::Shelf;
-use crate::fixtures::agents::{LIMIT, backend, config, id, lands, player, proxy, refused, region, sees};
+use crate::fixtures::agents::{LIMIT, backend, config, id, key, lands, player, proxy, refused, region, sees};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -87,6 +87,32 @@ async fn pol_6_a_turn_that_the_limit_does_not_let_through_gives_the_place_back()
     assert!(refusal.retry_after_ms.is_some_and(|wait| wait > 500_000), "{refusal:?}");
     shelf.all_home().await;
     assert!(matches!(p1.dispatch(Request::new(player("bob"))).await, Outcome::Transfer(_)), "the place is free again");
+}
+
+// what stands in the way of one player's turn ends that wait, and the place that was kept for it goes back.
+#[tokio::test]
+async fn r_37_a_turn_that_cannot_be_taken_gives_the_place_back() {
+    let store = TestStore::start();
+    let shelf = Shelf::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let mut limited = queueing("p1", &store.url());
+    limited.limits.insert(command(), Limit::cooldown(600_000).expect("a limit"));
+    let p1 = proxy(limited).await;
+    sees(&p1, &[&b1]).await;
+    let mut waiting = waits_for_any(&p1, "alice").await;
+    let mut conn = store.conn().await;
+    redis::cmd("RPUSH").arg(key("limit:command:alice")).arg("x").exec_async(&mut conn).await.expect("RPUSH");
+    shelf.restock(1);
+    b1.restocked();
+    let refusal = turned_away(&mut waiting).await;
+    assert_ne!(refusal.reason, Reason::Limited, "{refusal:?}");
+    let state =
+        async || redis::cmd("HGET").arg(key("token:alice")).arg("state").query_async(&mut store.conn().await).await;
+    eventually("the token has ended", LIMIT / 2, async || {
+        state().await.is_ok_and(|state: Option<String>| state.as_deref() == Some("RELEASED"))
+    })
+    .await;
+    shelf.all_home().await;
 }
 
 // QUE-9: told that the place is lost, a player who has it still goes away or asks once more.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maitred::agent::{Outcome, Request};
+use maitred::agent::{Failure, Outcome, Request};
 use maitred::node::{CONFIG, Control};
 use tokio::time::Instant;
 
@@ -39,6 +39,31 @@ async fn que_10_a_line_that_is_taken_out_of_the_config_is_admitted_until_it_is_e
     let _b1 = fleet.backend("b1", 10).await;
     assert_eq!([alice.end().await, bob.end().await], [End::Served, End::Served]);
     assert!(p1.enter(maitred::agent::Entry::new(login(), player("carol"))).await.is_err(), "nobody enters it any more");
+}
+
+// QUE-10: the line was empty for a moment, and whoever fails to arrive is back in front of it.
+#[tokio::test]
+async fn que_10_who_fails_to_arrive_after_the_line_was_taken_out_is_admitted_again() {
+    let fleet = Fleet::new(Kind::Pass);
+    let (store, verifier) = operator(&fleet.store).await;
+    let mut unlined = fleet.config("p1", &fleet.store.url());
+    unlined.lines.remove(&login());
+    let put = async |text: &str| {
+        Control::default().put(&store, &verifier, CONFIG, text, "ops").await.expect("the store");
+    };
+    put(r#"{"lines":{"login":{"fixedPerSecond":1000,"burst":1000,"tickMs":150}}}"#).await;
+    let p1 = proxy(unlined).await;
+    eventually("the line is there", LIMIT, async || p1.agent().config().lines.contains_key(&login())).await;
+    let mut alice = fleet.waits(&p1, "alice").await;
+    let _b1 = fleet.backend("b1", 10).await;
+    assert_eq!(alice.end().await, End::Served);
+    put("").await;
+    eventually("the line is gone", LIMIT, async || !p1.agent().config().lines.contains_key(&login())).await;
+    // The admitters have looked at the empty line more than once.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let failure = p1.failed_admission(&login(), &player("alice"), false).await.expect("the store");
+    let Failure::Back(visit) = failure else { panic!("{failure:?}") };
+    assert_eq!(Waits::Pass(visit).end().await, End::Served);
 }
 
 // R-50, NOD-7: a restart by the book throws out everybody who waited for the server, and a crash nobody.

@@ -84,7 +84,7 @@ async fn tok_10_one_players_token_is_shown_whole_also_after_its_end() {
     scene.claim(&token, &claimant).await;
     p1.leave().await.expect("p1 leaves");
     eventually("the claim of a proxy that left is reopened", LIMIT, async || {
-        reap(&scene.book, ReapOptions::default()).await.expect("the store answers");
+        reap(&scene.book, None, ReapOptions::default()).await.expect("the store answers");
         scene.book.find(&player("alice")).await.expect("read").is_some_and(|row| row.state == TokenState::Pending)
     })
     .await;
