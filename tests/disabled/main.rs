@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, SECRET, config, keyring, zone};
 use maitred::Error;
 use maitred::agent::Setup;
@@ -54,7 +54,7 @@ fn start(config: &Config, from_env: bool) -> Error {
         if from_env { Setup::from_env(config.clone()) } else { Setup::with_keyring(config.clone(), keyring()) }
     };
     let errors = [
-        make().and_then(|setup| setup.backend(Shelf::new(1, 1), LoadSample::default)).err(),
+        make().and_then(|setup| setup.backend(Stock::new(1, 1), LoadSample::default)).err(),
         make().and_then(|setup| setup.proxy(LoadSample::default)).err(),
         make().and_then(|setup| setup.node(LoadSample::default)).err(),
         make().and_then(|setup| setup.router()).err(),

@@ -13,7 +13,7 @@ mod tokens;
 
 use std::collections::BTreeMap;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, key, lands, proxy, sees, transfer, zone};
 use maitred::agent::{BackendAgent, ProxyAgent};
 use maitred::envelope::{AuditReason, Keyring, Kind, Secret};
@@ -26,8 +26,8 @@ use redis::aio::MultiplexedConnection;
 struct Fleet {
     _store: TestStore,
     url: String,
-    shelf: Shelf,
-    b1: BackendAgent<Shelf>,
+    stock: Stock,
+    b1: BackendAgent<Stock>,
     p1: ProxyAgent,
     conn: MultiplexedConnection,
     players: u64,
@@ -38,14 +38,14 @@ impl Fleet {
         log::listen();
         let store = TestStore::start();
         let url = store.url();
-        let shelf = Shelf::new(100, 100);
-        let b1 = backend(config("b1", "backend", &url), &shelf).await;
+        let stock = Stock::new(100, 100);
+        let b1 = backend(config("b1", "backend", &url), &stock).await;
         let mut looks_often = config("p1", "proxy", &url);
         looks_often.directory.refresh_ms = 200;
         let p1 = proxy(looks_often).await;
         sees(&p1, &[&b1]).await;
         let conn = store.conn().await;
-        Self { _store: store, url, shelf, b1, p1, conn, players: 0 }
+        Self { _store: store, url, stock, b1, p1, conn, players: 0 }
     }
 
     async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
@@ -82,7 +82,7 @@ impl Fleet {
             "{name} is sent elsewhere"
         );
         lands(&self.b1, &name).await;
-        self.shelf.check();
+        self.stock.check();
     }
 }
 

@@ -61,11 +61,11 @@ async fn env_7_replayed_and_forged_messages_reserve_nothing() {
         ("inbox", b"anything".to_vec(), AuditReason::Malformed),
     ];
     for (what, bytes, reason) in table {
-        let (before, asked) = (Counts::of(fleet.b1.agent().verifier()), fleet.shelf.asked().len());
+        let (before, asked) = (Counts::of(fleet.b1.agent().verifier()), fleet.stock.asked().len());
         fleet.publish("inbox:b1", &bytes).await;
         dropped(fleet.b1.agent().verifier(), &before, reason, what).await;
         fleet.works().await;
-        assert_eq!(fleet.shelf.asked().len(), asked + 1, "{reason:?}: the inventory was asked by a forgery");
+        assert_eq!(fleet.stock.asked().len(), asked + 1, "{reason:?}: the inventory was asked by a forgery");
     }
-    fleet.shelf.all_home().await;
+    fleet.stock.all_home().await;
 }

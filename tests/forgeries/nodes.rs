@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use maitred::envelope::{AuditReason, Kind};
 use maitred::node::Liveness;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, key, keyring, sees, transfer};
 use crate::{Counts, Fleet, dropped, signed, stranger, with};
 use maitred_testkit::wait::eventually;
@@ -117,8 +117,8 @@ async fn env_5_forged_heartbeats_change_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn env_7_an_old_heartbeat_copied_back_brings_nobody_back() {
     let mut fleet = Fleet::new().await;
-    let shelf = Shelf::new(10, 1_000);
-    let b2 = backend(config("b2", "backend", &fleet.url), &shelf).await;
+    let stock = Stock::new(10, 1_000);
+    let b2 = backend(config("b2", "backend", &fleet.url), &stock).await;
     sees(&fleet.p1, &[&b2]).await;
     let client = redis::Client::open(fleet.url.as_str()).expect("a URL");
     let mut events = client.get_async_pubsub().await.expect("a subscription");

@@ -77,5 +77,5 @@ async fn r_32_a_forged_kill_switch_neither_stops_nor_starts_the_fleet() {
     })
     .await;
     fleet.works().await;
-    fleet.shelf.all_home().await;
+    fleet.stock.all_home().await;
 }

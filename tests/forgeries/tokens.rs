@@ -19,7 +19,7 @@ async fn env_7_a_consumed_token_turned_to_claimed_by_hand_lands_nobody() {
         assert_eq!(word(&fleet.b1, "works-1").await.expect("the store answers"), "replay", "time {n}");
     }
     dropped(fleet.b1.agent().verifier(), &before, AuditReason::TokenReplay, "works-1").await;
-    assert_eq!((fleet.shelf.used(), fleet.shelf.out()), (1, 0));
+    assert_eq!((fleet.stock.used(), fleet.stock.out()), (1, 0));
     fleet.works().await;
 }
 
@@ -63,5 +63,5 @@ async fn env_5_a_forged_token_moves_nobody() {
         other => panic!("{other:?}"),
     }
     lands(&fleet.b1, "bob").await;
-    fleet.shelf.all_home().await;
+    fleet.stock.all_home().await;
 }

@@ -7,7 +7,7 @@ mod fixtures;
 mod recorder;
 mod spans;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, SECRET, backend, config, key, lands, proxy, sees, transfer};
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
@@ -19,9 +19,9 @@ use spans::Spans;
 async fn obs_1_one_players_way_shows_in_the_metrics() {
     let (metrics, _alone) = Metrics::alone().await;
     let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
+    let stock = Stock::new(9, 9);
     let wire = FaultProxy::start(&store);
-    let b1 = backend(config("b1", "backend", &wire.url()), &shelf).await;
+    let b1 = backend(config("b1", "backend", &wire.url()), &stock).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
     sees(&p1, &[&b1]).await;
     transfer(&p1, "alice").await;
@@ -111,8 +111,8 @@ async fn obs_1_a_dispatch_is_one_trace_without_payloads_and_secrets() {
     let spans = Spans::installed();
     let (_, _alone) = Metrics::alone().await;
     let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(config("b3", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(9, 9);
+    let b1 = backend(config("b3", "backend", &store.url()), &stock).await;
     let p1 = proxy(config("p3", "proxy", &store.url())).await;
     sees(&p1, &[&b1]).await;
     let moved = transfer(&p1, "carol").await;

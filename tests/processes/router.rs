@@ -21,13 +21,13 @@ dispatch: { cooldownMs: 0, staleAfterMs: 1000 }
 store: { commandTimeoutMs: 5000, connectTimeoutMs: 5000, operationTimeoutMs: 10000 }
 ";
 
-struct Scene {
+struct CliFixture {
     store: TestStore,
     dir: tempfile::TempDir,
     asked: u64,
 }
 
-impl Scene {
+impl CliFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("network.yml"), NETWORK).expect("a config");
@@ -94,7 +94,7 @@ fn says(node: &Node, text: &str) -> usize {
     node.stderr().lines().filter(|line| line.contains(text)).count()
 }
 
-impl Scene {
+impl CliFixture {
     /// Runs the binary as an operator does, and gives the version it wrote.
     fn operator(&self, args: &[&str]) -> u64 {
         let mut command = std::process::Command::new(maitred_testkit::program::maitred());
@@ -113,33 +113,33 @@ impl Scene {
 // POL-5: a router hears no event and never beats; a push and its end come into force there all the same.
 #[tokio::test]
 async fn pol_5_a_router_takes_a_push_and_its_end_with_the_players_who_connect() {
-    let mut scene = Scene::new();
+    let mut fixture = CliFixture::new();
     let texts = |refused: &str| format!("texts: {{ refused: \"{refused}\" }}\n");
-    let file = scene.dir.path().join("network.yml");
+    let file = fixture.dir.path().join("network.yml");
     std::fs::write(&file, format!("{NETWORK}{}", texts("of the file"))).expect("a config");
-    let (mut router, _) = scene.node("r1", "proxy", &["--router"]).await;
-    scene.reads(&mut router, "of the file").await;
-    let push = scene.dir.path().join("push.yml");
+    let (mut router, _) = fixture.node("r1", "proxy", &["--router"]).await;
+    fixture.reads(&mut router, "of the file").await;
+    let push = fixture.dir.path().join("push.yml");
     std::fs::write(&push, texts("of the push")).expect("a file");
-    let version = scene.operator(&["config", "push", push.to_str().expect("UTF-8")]);
-    scene.reads(&mut router, "of the push").await;
-    let status = scene.ask(&mut router, json!({ "op": "status" })).await;
+    let version = fixture.operator(&["config", "push", push.to_str().expect("UTF-8")]);
+    fixture.reads(&mut router, "of the push").await;
+    let status = fixture.ask(&mut router, json!({ "op": "status" })).await;
     assert_eq!(status["config"], json!(version), "{status}");
-    scene.operator(&["config", "unpush"]);
-    scene.reads(&mut router, "of the file").await;
+    fixture.operator(&["config", "unpush"]);
+    fixture.reads(&mut router, "of the file").await;
 }
 
 // DSP-9, TOK-3, TOK-6
 #[tokio::test]
 async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
-    let mut scene = Scene::new();
-    let mut conn = scene.store.conn().await;
-    let (mut backend, _) = scene.node("b1", "backend", &[]).await;
-    scene.ask(&mut backend, json!({ "op": "places", "count": 20 })).await;
-    let (mut participant, ready) = scene.node("p1", "proxy", &[]).await;
+    let mut fixture = CliFixture::new();
+    let mut conn = fixture.store.conn().await;
+    let (mut backend, _) = fixture.node("b1", "backend", &[]).await;
+    fixture.ask(&mut backend, json!({ "op": "places", "count": 20 })).await;
+    let (mut participant, ready) = fixture.node("p1", "proxy", &[]).await;
     assert!(ready.get("router").is_none() && ready["epoch"].as_u64() > Some(0), "{ready}");
-    let (mut doomed, _) = scene.node("p2", "proxy", &[]).await;
-    let (mut router, ready) = scene.node("r1", "proxy", &["--router"]).await;
+    let (mut doomed, _) = fixture.node("p2", "proxy", &[]).await;
+    let (mut router, ready) = fixture.node("r1", "proxy", &["--router"]).await;
     assert_eq!((&ready["router"], &ready["epoch"]), (&json!(true), &json!(0)), "{ready}");
 
     // Each says at its start, once, which of the two it is.
@@ -155,23 +155,23 @@ async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
     assert_eq!(says(&backend, "proxy as a"), 0);
 
     // A participant moves a player by itself; who has no token is nobody's to take.
-    let moved = scene.dispatch(&mut participant, "alice").await;
-    scene.lands(&mut backend, &moved).await;
-    let nobody = scene.take(&mut router, "nobody").await;
+    let moved = fixture.dispatch(&mut participant, "alice").await;
+    fixture.lands(&mut backend, &moved).await;
+    let nobody = fixture.take(&mut router, "nobody").await;
     assert_eq!((&nobody["outcome"], &nobody["reason"]), (&json!("refused"), &json!("no_token")), "{nobody}");
-    let refused = scene.ask(&mut router, json!({ "op": "dispatch", "player": "nobody" })).await;
+    let refused = fixture.ask(&mut router, json!({ "op": "dispatch", "player": "nobody" })).await;
     assert_eq!(refused["outcome"], "error", "a router selects nobody: {refused}");
 
     // A claim of a live participant is not the router's, however old it gets.
-    let kept = scene.dispatch(&mut participant, "carol").await;
+    let kept = fixture.dispatch(&mut participant, "carol").await;
     let since = Instant::now();
 
     // Players whose proxy dies come in through the router.
     let mut lost = Vec::new();
     for player in ["bob", "dave", "erin"] {
-        lost.push(scene.dispatch(&mut doomed, player).await);
+        lost.push(fixture.dispatch(&mut doomed, player).await);
     }
-    let early = scene.take(&mut router, "bob").await;
+    let early = fixture.take(&mut router, "bob").await;
     assert_eq!((&early["outcome"], &early["reason"]), (&json!("refused"), &json!("lost")), "{early}");
     doomed.sigkill();
     for before in &lost {
@@ -181,43 +181,43 @@ async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
         })
         .await;
     }
-    let by_router = scene.take(&mut router, "bob").await;
+    let by_router = fixture.take(&mut router, "bob").await;
     for part in ["outcome", "token", "server", "addr", "payload"] {
         let wanted = if part == "outcome" { &json!("transfer") } else { &lost[0][part] };
         assert_eq!(&by_router[part], wanted, "{part}: {by_router}");
     }
     assert_eq!(row(&mut conn, "bob").await, ("CLAIMED".to_owned(), "r1".to_owned(), "0".to_owned()));
-    scene.lands(&mut backend, &by_router).await;
+    fixture.lands(&mut backend, &by_router).await;
 
     // The router's claim is open again by its age alone, although the router lives; not before.
     let claimed = Instant::now();
-    let taken = scene.take(&mut router, "dave").await;
+    let taken = fixture.take(&mut router, "dave").await;
     assert_eq!(taken["outcome"], "transfer", "{taken}");
-    let held = scene.take(&mut participant, "dave").await;
+    let held = fixture.take(&mut participant, "dave").await;
     assert!(held["reason"] == "lost" || claimed.elapsed() >= REANIMATE, "{held}");
     eventually("the router's claim is open", LIMIT, async || states("PENDING", "")(&row(&mut conn, "dave").await))
         .await;
     let age = claimed.elapsed();
     assert!(age >= REANIMATE, "open again after {age:?}");
     assert!(router.is_running());
-    let again = scene.take(&mut participant, "dave").await;
+    let again = fixture.take(&mut participant, "dave").await;
     assert_eq!((&again["outcome"], &again["token"]), (&json!("transfer"), &taken["token"]), "{again}");
     assert_eq!(row(&mut conn, "dave").await.1, "p1");
-    scene.lands(&mut backend, &again).await;
+    fixture.lands(&mut backend, &again).await;
 
     // R-13: one who arrives after the router's claim was reopened lands all the same.
-    let slow = scene.take(&mut router, "erin").await;
+    let slow = fixture.take(&mut router, "erin").await;
     assert_eq!(slow["outcome"], "transfer", "{slow}");
     eventually("the router's claim is open", LIMIT, async || states("PENDING", "")(&row(&mut conn, "erin").await))
         .await;
-    scene.lands(&mut backend, &slow).await;
+    fixture.lands(&mut backend, &slow).await;
 
     eventually("the live claim is older than any router's may be", LIMIT, async || {
         since.elapsed() > REANIMATE + REAP * 3
     })
     .await;
     assert_eq!(row(&mut conn, "carol").await.1, "p1", "the participant lost a claim that it holds");
-    scene.lands(&mut backend, &kept).await;
+    fixture.lands(&mut backend, &kept).await;
 
     // It publishes nothing: no row, no entry of a roster, no epoch.
     let keys: Vec<String> = redis::cmd("KEYS").arg("*r1*").query_async(&mut conn).await.expect("KEYS");
@@ -233,7 +233,7 @@ async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
     let epochs: Vec<String> =
         redis::cmd("HKEYS").arg("maitred:{eu}:epochs").query_async(&mut conn).await.expect("HKEYS");
     assert!(!epochs.contains(&"r1".to_owned()), "{epochs:?}");
-    let status = scene.ask(&mut participant, json!({ "op": "status" })).await;
+    let status = fixture.ask(&mut participant, json!({ "op": "status" })).await;
     assert_eq!(status["audit"], json!({}), "{status}");
 
     assert!(router.sigterm().success());

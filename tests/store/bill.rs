@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, bill, config, id, key, keyring, lands, player, proxy, quiet, reads, region, sees, transfer, zone,
 };
@@ -17,7 +17,7 @@ use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
-async fn through(p1: &ProxyAgent, b1: &BackendAgent<Shelf>, name: &str) {
+async fn through(p1: &ProxyAgent, b1: &BackendAgent<Stock>, name: &str) {
     let moved = transfer(p1, name).await;
     assert_eq!(moved.server, *b1.agent().lease().id());
     lands(b1, name).await;
@@ -52,8 +52,8 @@ fn bills(players: u64) -> [BTreeMap<String, u64>; 2] {
 async fn bill_of_one_player_is_two_publishes_an_issue_a_claim_and_a_consume() {
     let store = TestStore::start();
     let (at_proxy, at_backend) = (FaultProxy::start(&store), FaultProxy::start(&store));
-    let shelf = Shelf::new(100, 100);
-    let b1 = backend(quiet(config("b1", "backend", &at_backend.url())), &shelf).await;
+    let stock = Stock::new(100, 100);
+    let b1 = backend(quiet(config("b1", "backend", &at_backend.url())), &stock).await;
     let p1 = proxy(quiet(config("p1", "proxy", &at_proxy.url()))).await;
     sees(&p1, &[&b1]).await;
     through(&p1, &b1, "first").await;
@@ -74,8 +74,8 @@ async fn bill_of_one_player_is_two_publishes_an_issue_a_claim_and_a_consume() {
     let names: Vec<String> = (0..50).map(|n| format!("p{n}")).collect();
     join_all(names.iter().map(|name| through(&p1, &b1, name))).await;
     assert_eq!([bill(&at_proxy), bill(&at_backend)], bills(50));
-    shelf.all_home().await;
-    assert_eq!(shelf.used(), 52);
+    stock.all_home().await;
+    assert_eq!(stock.used(), 52);
 }
 
 /// Waits until the join, the first read and the first contact are through, and counts from nothing.
@@ -136,8 +136,8 @@ async fn sto_18_choosing_among_5000_backends_reads_no_row() {
     let store = TestStore::start();
     let (at_proxy, at_backend) = (FaultProxy::start(&store), FaultProxy::start(&store));
     write_backends(&store, 4_999).await;
-    let shelf = Shelf::new(200, 100);
-    let b1 = backend(quiet(config("b1", "backend", &at_backend.url())), &shelf).await;
+    let stock = Stock::new(200, 100);
+    let b1 = backend(quiet(config("b1", "backend", &at_backend.url())), &stock).await;
     let p1 = proxy(quiet(config("p1", "proxy", &at_proxy.url()))).await;
     sees(&p1, &[&b1]).await;
     eventually("the proxy has them all in view", LIMIT * 2, async || {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::fixtures::agents::{LIMIT, SECRET, keyring, shelf::Shelf, zone};
+use crate::fixtures::agents::{LIMIT, SECRET, keyring, stock::Stock, zone};
 use maitred::Error;
 use maitred::agent::config::Config;
 use maitred::agent::{BackendAgent, ConfigSource, Kept, Managed, ManagedState, ProxyAgent};
@@ -66,9 +66,9 @@ impl Host {
         Managed::start(self.source(), |setup| setup.proxy(LoadSample::default))
     }
 
-    fn backend(&self, shelf: &Arc<Shelf>) -> Managed<BackendAgent<Shelf>> {
-        let shelf = Arc::clone(shelf);
-        Managed::start(self.source(), move |setup| setup.backend_sharing(Arc::clone(&shelf), LoadSample::default))
+    fn backend(&self, stock: &Arc<Stock>) -> Managed<BackendAgent<Stock>> {
+        let stock = Arc::clone(stock);
+        Managed::start(self.source(), move |setup| setup.backend_sharing(Arc::clone(&stock), LoadSample::default))
     }
 }
 

@@ -1,7 +1,7 @@
 //! STO-16: what is left in the store when everything has ended. If this fails, a store fills up over the months with
 //! keys that belong to nobody.
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, key, keyring, keys, lands, operator, pending, player, proxy, sees, state, transfer,
 };
@@ -29,7 +29,7 @@ fn short(name: &str, role: &str, url: &str) -> Config {
 async fn sto_16_after_everything_has_ended_the_zone_holds_nothing_but_what_it_may() {
     let store = TestStore::start();
     let url = store.url();
-    let shelves = [Shelf::new(50, 50), Shelf::new(50, 40)];
+    let shelves = [Stock::new(50, 50), Stock::new(50, 40)];
     let b1 = backend(short("b1", "backend", &url), &shelves[0]).await;
     let b2 = backend(short("b2", "backend", &url), &shelves[1]).await;
     let p1 = proxy(short("p1", "proxy", &url)).await;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fixtures::lines::{Hall, Member, login, player, rounds, snapshot};
+use crate::fixtures::lines::{Member, TestZone, login, player, rounds, snapshot};
 use maitred::ids::{LineName, OperationId, Role, SessionId};
 use maitred::queue::{
     Admission, Admitter, Attributes, Choice, Entered, Failed, Left, Line, LineOptions, PassRefusal, Position,
@@ -15,6 +15,10 @@ use maitred_testkit::store::TestStore;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use redis::AsyncCommands;
+
+mod naive;
+
+use naive::{Naive, Where};
 
 const NAMES: [&str; 5] = ["ann", "ben", "cem", "dot", "eve"];
 const LINES: [&str; 2] = ["login", "vip"];
@@ -61,90 +65,9 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Where one player is, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Where {
-    Waiting(u64),
-    Away(u64),
-    Admitted {
-        seq: u64,
-        held: bool,
-        fails: u32,
-    },
-    /// The place was not taken in time: it stands for the next enter.
-    Gone {
-        seq: u64,
-        fails: u32,
-    },
-}
-
-/// The naive lines: a list of who is where. `next` counts the places given.
-#[derive(Debug, Default)]
-struct Naive {
-    players: BTreeMap<usize, Where>,
-    /// Failures that stay with a player who waits again.
-    fails: BTreeMap<usize, u32>,
-    next: u64,
-    /// Places taken for good.
-    seated: usize,
-}
-
-impl Naive {
-    fn used(&self) -> usize {
-        let held = self.players.values().filter(|at| matches!(at, Where::Admitted { held: true, .. })).count();
-        self.seated + held
-    }
-
-    fn waiting(&self, line: usize) -> Vec<Visitor> {
-        let place = |(visitor, at): (&Visitor, &Where)| match at {
-            Where::Waiting(seq) if line_of(*visitor) == line => Some((*seq, *visitor)),
-            _ => None,
-        };
-        let mut waiting: Vec<(u64, usize)> = self.players.iter().filter_map(place).collect();
-        waiting.sort_unstable();
-        waiting.into_iter().map(|(_, name)| name).collect()
-    }
-
-    fn tickets(&self, line: usize) -> usize {
-        let here = self.players.iter().filter(|(visitor, _)| line_of(**visitor) == line);
-        here.filter(|(_, at)| matches!(at, Where::Waiting(_) | Where::Away(_))).count()
-    }
-
-    /// The word of the answer.
-    fn enter(&mut self, name: usize) -> &'static str {
-        match self.players.get(&name).cloned() {
-            Some(Where::Admitted { .. }) => return "admitted",
-            Some(Where::Waiting(seq) | Where::Away(seq)) => {
-                self.players.insert(name, Where::Waiting(seq));
-            }
-            Some(Where::Gone { seq, fails }) => {
-                self.fails.insert(name, fails);
-                self.players.insert(name, Where::Waiting(seq));
-            }
-            None if self.tickets(line_of(name)) >= MOST => return "full",
-            None => {
-                self.next += 1;
-                self.players.insert(name, Where::Waiting(self.next));
-            }
-        }
-        "waiting"
-    }
-
-    fn admit(&mut self, line: usize, most: usize) -> Vec<Visitor> {
-        let free = CAPACITY.saturating_sub(self.used());
-        let admitted: Vec<usize> = self.waiting(line).into_iter().take(most.min(free)).collect();
-        for name in &admitted {
-            let Some(Where::Waiting(seq)) = self.players.get(name).cloned() else { unreachable!("it waits") };
-            let fails = self.fails.remove(name).unwrap_or(0);
-            self.players.insert(*name, Where::Admitted { seq, held: true, fails });
-        }
-        admitted
-    }
-}
-
 /// The real lines with what its callers would remember.
 struct World {
-    hall: Hall,
+    zone: TestZone,
     proxies: Vec<Member>,
     backend: Member,
     /// By line, then by proxy.
@@ -158,9 +81,9 @@ struct World {
 
 impl World {
     async fn new(store: &TestStore, zone: &str) -> Self {
-        let hall = Hall::in_zone(store, zone).await;
-        let proxies = vec![hall.member("p0", Role::proxy(), 0).await, hall.member("p1", Role::proxy(), 0).await];
-        let backend = hall.member("b1", Role::backend(), CAPACITY as u64).await;
+        let zone = TestZone::in_zone(store, zone).await;
+        let proxies = vec![zone.member("p0", Role::proxy(), 0).await, zone.member("p1", Role::proxy(), 0).await];
+        let backend = zone.member("b1", Role::backend(), CAPACITY as u64).await;
         let lines: Vec<Vec<Line>> = LINES
             .map(|name| LineOptions {
                 name: LineName::new(name).unwrap(),
@@ -173,32 +96,32 @@ impl World {
         let admitter = |line: &Line| Admitter::new(line.clone(), Choice::Backend, 1);
         let admitters = lines.iter().map(|lines| lines.iter().map(admitter).collect()).collect();
         let (sessions, admissions, naive) = Default::default();
-        Self { hall, proxies, backend, lines, admitters, sessions, admissions, naive }
+        Self { zone, proxies, backend, lines, admitters, sessions, admissions, naive }
     }
 
     /// As what the place is held that the visitor was admitted to.
     async fn claim(&self, visitor: Visitor) -> Option<String> {
         let serial = self.admissions.get(&visitor)?.pass.serial;
         let claim = format!("{} {}:{serial} ", name_of(visitor), LINES[line_of(visitor)]);
-        self.hall.held("b1").await.into_iter().find(|held| held.starts_with(&claim))
+        self.zone.held("b1").await.into_iter().find(|held| held.starts_with(&claim))
     }
 
     /// The promise is over, as if by time.
     async fn lapse(&self, visitor: Visitor) {
         if let Some(claim) = self.claim(visitor).await {
-            let _: () = self.hall.raw.clone().zrem(self.hall.key("held:b1"), claim).await.unwrap();
+            let _: () = self.zone.raw.clone().zrem(self.zone.key("held:b1"), claim).await.unwrap();
         }
     }
 
     async fn gate(&self, line: usize, most: usize) {
         // As many as the model lets through, and nothing comes in by time: the gate was last looked at a moment ahead.
-        let now = self.hall.now().await;
+        let now = self.zone.now().await;
         let fields = [("bucket", format!("{most}000000")), ("refilled_at", format!("{}000", now + 900))];
         let _: () = self
-            .hall
+            .zone
             .raw
             .clone()
-            .hset_multiple(self.hall.key(&format!("gate:{}", LINES[line])), &fields)
+            .hset_multiple(self.zone.key(&format!("gate:{}", LINES[line])), &fields)
             .await
             .unwrap();
     }
@@ -253,10 +176,10 @@ impl World {
                 assert_eq!(left, want, "{op:?}");
             }
             Op::Graces => {
-                let mut raw = self.hall.raw.clone();
+                let mut raw = self.zone.raw.clone();
                 let mut dropped = 0;
                 for (line, lines) in LINES.iter().zip(&self.lines) {
-                    let key = self.hall.key(&format!("away:{line}"));
+                    let key = self.zone.key(&format!("away:{line}"));
                     let away: Vec<String> = raw.zrange(&key, 0, -1).await.unwrap();
                     for name in &away {
                         let _: () = raw.zadd(&key, name, 1_000).await.unwrap();
@@ -375,7 +298,7 @@ impl World {
                 assert!(same, "{name}: {place:?}, expected {at:?}");
             }
         }
-        let held = self.hall.held("b1").await;
+        let held = self.zone.held("b1").await;
         assert_eq!(held.len() + self.naive.seated, self.naive.used());
         assert!(self.naive.used() <= CAPACITY, "oversold");
     }

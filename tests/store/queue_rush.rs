@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::fixtures::lines::{HOUR_MS, Hall, Member, login, player, snapshot};
+use crate::fixtures::lines::{HOUR_MS, Member, TestZone, login, player, snapshot};
 use maitred::ids::{Role, SessionId};
 use maitred::queue::{
     Admission, Admitter, Attributes, Choice, Entered, GateOptions, Left, Line, LineOptions, Position,
@@ -49,16 +49,16 @@ fn admit(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn que_6_ten_thousand_at_once_are_admitted_in_order_at_the_rate_and_never_oversold() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
+    let zone = TestZone::new(&store).await;
     // Whoever comes back does so in time, however slow the machine is.
     let options = LineOptions { lanes: vec![3, 1], reconnect_grace_ms: HOUR_MS, ..login(RATE, BURST) };
     let mut proxies = Vec::new();
     for n in 0..4 {
-        proxies.push(hall.member(&format!("p{n}"), Role::proxy(), 0).await);
+        proxies.push(zone.member(&format!("p{n}"), Role::proxy(), 0).await);
     }
     let mut backends = Vec::new();
     for (n, cap) in [2_000, 3_000, 5_300].into_iter().enumerate() {
-        backends.push(hall.member(&format!("b{n}"), Role::backend(), cap).await);
+        backends.push(zone.member(&format!("b{n}"), Role::backend(), cap).await);
     }
     let lines: Vec<Line> = proxies.iter().map(|proxy| proxy.line(&options)).collect();
     let lane = |n: usize| u16::from(n % 4 == 3);
@@ -94,7 +94,7 @@ async fn que_6_ten_thousand_at_once_are_admitted_in_order_at_the_rate_and_never_
         (Arc::new(snapshot(&backends.iter().collect::<Vec<_>>()).nodes), Arc::new(AtomicBool::new(false)));
     let admitters = admit(&proxies[..3], &options, &view, &stop);
     let watched = {
-        let (raw, key, stop) = (hall.raw.clone(), hall.key("held:"), Arc::clone(&stop));
+        let (raw, key, stop) = (zone.raw.clone(), zone.key("held:"), Arc::clone(&stop));
         let caps = [2_000_u64, 3_000, 5_300];
         tokio::spawn(async move {
             let mut most = [0_u64; 3];
@@ -111,7 +111,7 @@ async fn que_6_ten_thousand_at_once_are_admitted_in_order_at_the_rate_and_never_
     };
     let waiting = async || lines[0].view().await.unwrap().waiting;
     eventually("the rush is under way", Duration::from_secs(60), async || waiting().await < 9_000).await;
-    let _: () = hall.raw.clone().del(hall.key("node:p3")).await.unwrap();
+    let _: () = zone.raw.clone().del(zone.key("node:p3")).await.unwrap();
 
     // Through p1 some drop: their places are kept, and they come back through p2.
     let mut dropped = Vec::new();
@@ -163,7 +163,7 @@ async fn que_6_ten_thousand_at_once_are_admitted_in_order_at_the_rate_and_never_
         assert!(seen.insert(name.clone(), ()).is_none(), "{name} was admitted twice");
         assert_eq!(admission.seq, places[&name].0);
     }
-    let away: Vec<String> = hall.raw.clone().zrange(hall.key("away:login"), 0, -1).await.unwrap();
+    let away: Vec<String> = zone.raw.clone().zrange(zone.key("away:login"), 0, -1).await.unwrap();
     assert_eq!(admitted.len() + away.len(), PLAYERS);
     for name in &away {
         assert!(!seen.contains_key(name) && lost.contains(&name[1..].parse().unwrap()), "{name} was forgotten");
@@ -207,8 +207,8 @@ async fn que_6_ten_thousand_at_once_are_admitted_in_order_at_the_rate_and_never_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn que_8_positions_are_exact_and_estimates_come_true_at_a_constant_rate() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 1_000_000).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 1_000_000).await);
     let options = login(1_000, 50);
     let line = p1.line(&options);
     for part in 0..126 {
@@ -269,8 +269,8 @@ async fn que_8_positions_are_exact_and_estimates_come_true_at_a_constant_rate() 
 #[tokio::test]
 async fn que_4_the_gate_holds_over_a_restart_of_the_store() {
     let mut store = TestStore::with_args(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 10_000).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 10_000).await);
     let line = p1.line(&login(200, 20));
     for n in 0..300 {
         p1.waits(&line, &format!("p{n:03}")).await;
@@ -289,7 +289,7 @@ async fn que_4_the_gate_holds_over_a_restart_of_the_store() {
                 store.kill();
                 store.restart_with_data();
             }
-            1 => drop(store.conn().await.del::<_, u64>(hall.key("gate:login")).await.unwrap()),
+            1 => drop(store.conn().await.del::<_, u64>(zone.key("gate:login")).await.unwrap()),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::fixtures::command::{Ran, SECRET, Scene, backend, maitred, run};
+use crate::fixtures::command::{CliFixture, Ran, SECRET, backend, maitred, run};
 use maitred::envelope::{Keyring, Kind, Secret};
 use maitred::ids::{LineName, NodeId, ObjectKey, OperationId, Player, SessionId, Zone};
 use maitred::node::{Control, KILL, kill_name};
@@ -18,14 +18,16 @@ use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 use serde_json::Value;
 
+mod probe;
+
 const LIMIT: Duration = Duration::from_secs(20);
 const PERSISTENT: &[&str] = &["--appendonly", "yes"];
 const OTHER_SECRET: &str = "ISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P0A=";
 
-async fn good() -> Scene {
-    let scene = Scene::on(TestStore::with_args(PERSISTENT), "", BookOptions::default()).await;
-    scene.join(backend("b1")).await;
-    scene
+async fn good() -> CliFixture {
+    let fixture = CliFixture::on(TestStore::with_args(PERSISTENT), "", BookOptions::default()).await;
+    fixture.join(backend("b1")).await;
+    fixture
 }
 
 /// The report, and the verdict and all texts of one check.
@@ -57,22 +59,22 @@ fn says(ran: Ran, code: i32, check: &str, verdict: &str, words: &[&str]) {
     );
 }
 
-fn json(scene: &Scene, more: &[&str]) -> Ran {
-    scene.run(&[&["doctor", "--json"], more].concat())
+fn json(fixture: &CliFixture, more: &[&str]) -> Ran {
+    fixture.run(&[&["doctor", "--json"], more].concat())
 }
 
-fn as_user(scene: &Scene, user: &str, args: &[&str]) -> Command {
+fn as_user(fixture: &CliFixture, user: &str, args: &[&str]) -> Command {
     let mut command = maitred(args);
-    command.args(["--zone", "eu"]).arg("--config").arg(scene.config());
-    command.env("MAITRED_STORE", scene.server.url().replace("redis://", &format!("redis://{user}@")));
+    command.args(["--zone", "eu"]).arg("--config").arg(fixture.config());
+    command.env("MAITRED_STORE", fixture.server.url().replace("redis://", &format!("redis://{user}@")));
     command
 }
 
 #[tokio::test]
 async fn sto_15_a_good_store_has_nothing_to_complain_about_and_is_left_as_it_was() {
-    let scene = good().await;
-    let before = scene.contents().await;
-    let told = json(&scene, &[]).code(0).json();
+    let fixture = good().await;
+    let before = fixture.contents().await;
+    let told = json(&fixture, &[]).code(0).json();
     assert_eq!((&told["ok"], &told["not_believed"]), (&Value::Bool(true), &Value::from(0)), "{told}");
     let found = checks(&told);
     let names = [
@@ -103,108 +105,11 @@ async fn sto_15_a_good_store_has_nothing_to_complain_about_and_is_left_as_it_was
     }
     assert!(told["probe"].as_array().is_some_and(Vec::is_empty), "nothing was probed: {told}");
     assert!(!told.to_string().contains(SECRET));
-    assert!(scene.contents().await == before, "a look changes nothing");
+    assert!(fixture.contents().await == before, "a look changes nothing");
 
-    let shown = scene.run(&["doctor"]).code(0);
+    let shown = fixture.run(&["doctor"]).code(0);
     assert!(names.iter().all(|name| shown.out.contains(name)) && !shown.out.contains("FAIL"), "{shown:?}");
     assert!(shown.err.is_empty(), "{shown:?}");
-}
-
-#[tokio::test]
-async fn sto_15_the_probe_walks_every_step_and_leaves_nothing_behind() {
-    let scene = good().await;
-    let before = scene.contents().await;
-    let told = json(&scene, &["--probe"]).code(0).json();
-    let steps = told["probe"].as_array().expect("steps");
-    let names: Vec<&str> = steps.iter().filter_map(|step| step["step"].as_str()).collect();
-    let want = [
-        "join",
-        "beat",
-        "issue",
-        "claim",
-        "consume",
-        "issue for expiry",
-        "expire",
-        "publish and hear",
-        "leave",
-        "forget",
-    ];
-    assert_eq!(names, want);
-    for step in steps {
-        assert!(step["good"] == true && step["answer"] == "ok", "{step}");
-        assert!(step["micros"].as_u64().is_some_and(|micros| micros > 0), "{step}");
-    }
-    assert!(scene.contents().await == before, "the probe left something behind");
-    scene.run(&["doctor", "--probe"]).code(0).shows(&["probe step", "publish and hear"]);
-}
-
-// A fleet sweeps everybody's tokens, also the one that the probe lets expire: the larger it is, the more often before it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sto_15_a_probe_is_good_where_the_fleet_sweeps_its_token_first() {
-    let scene = good().await;
-    let book = Book::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), BookOptions::default());
-    let sweeping = tokio::spawn(async move {
-        loop {
-            reap(&book, None, ReapOptions::default()).await.expect("a sweep");
-            tokio::task::yield_now().await;
-        }
-    });
-    let told = json(&scene, &["--probe"]).code(0).json();
-    sweeping.abort();
-    for step in told["probe"].as_array().expect("steps") {
-        assert_eq!(step["good"], true, "{step}");
-    }
-}
-
-// The switch stops the probe, not its cleaning up.
-#[tokio::test]
-async fn sto_15_a_probe_under_the_kill_switch_says_so_and_leaves_nothing_behind() {
-    let scene = good().await;
-    scene.control.put(&scene.store, &scene.verifier, KILL, "on", "ops").await.expect("it is on");
-    let before = scene.contents().await;
-    says(json(&scene, &["--probe"]), 0, "probe", "warn", &["kill switch", "when it is off"]);
-    says(json(&scene, &[]), 0, "control", "warn", &["on: kill", "maitred kill off"]);
-    assert!(scene.contents().await == before, "the probe left something behind");
-
-    // One node's switch is no reason for concern about the store.
-    scene.control.put(&scene.store, &scene.verifier, KILL, "off", "ops").await.expect("it is off");
-    let b1 = NodeId::new("b1").expect("valid");
-    scene.control.put(&scene.store, &scene.verifier, &kill_name(&b1), "on", "ops").await.expect("it is on");
-    says(json(&scene, &["--probe"]), 0, "control", "ok", &["kill:b1"]);
-}
-
-// Half-way: the answers of one step never come.
-#[tokio::test]
-async fn sto_15_a_probe_that_fails_half_way_cleans_up() {
-    let times = "store: {commandTimeoutMs: 2000, connectTimeoutMs: 2000, operationTimeoutMs: 2500}\n";
-    for script in [&scripts::TOKEN_ISSUE, &scripts::TOKEN_CLAIM, &scripts::TOKEN_CONSUME, &scripts::TOKEN_REAP] {
-        let scene = good().await;
-        let config = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(config.path(), times).expect("the config is written");
-        let wire = FaultProxy::start(&scene.server);
-        let before = scene.contents().await;
-        for _ in 0..200 {
-            wire.drop_next_reply_of(&format!("EVALSHA {}", script.pinned()), Action::Cut);
-        }
-        let mut command = maitred(&["doctor", "--json", "--probe", "--zone", "eu", "--store", &wire.url()]);
-        command.arg("--config").arg(config.path());
-        says(run(command), 1, "probe", "fail", &[]);
-        assert!(wire.dropped() > 0, "{}: it failed elsewhere", script.name());
-        // What it gave up may have lived for a moment: rows of ended tokens go by themselves.
-        eventually(&format!("nothing is left behind after {}", script.name()), LIMIT, async || {
-            scene.contents().await == before
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
-async fn sto_15_a_probe_that_may_not_listen_fails_and_leaves_nothing_behind() {
-    let scene = good().await;
-    let before = scene.contents().await;
-    scene.by_hand(&["ACL", "SETUSER", "op", "on", ">pw", "+@all", "-subscribe", "~*", "&*"]).await;
-    says(run(as_user(&scene, "op:pw", &["doctor", "--json", "--probe"])), 1, "probe", "fail", &["NOPERM"]);
-    assert!(scene.contents().await == before, "the probe left something behind");
 }
 
 #[tokio::test]
@@ -219,97 +124,98 @@ async fn sto_15_a_missing_secret_and_a_store_that_is_down_are_told_together() {
     assert!(found["reachable"].0 == "fail" && found["reachable"].1.contains("127.0.0.1:1"), "{told}");
 
     // The store is looked at without a secret too.
-    let scene = good().await;
-    let mut command = scene.command(&["doctor", "--json"]);
+    let fixture = good().await;
+    let mut command = fixture.command(&["doctor", "--json"]);
     command.env_remove("MAITRED_SECRET");
     says(run(command), 1, "secret", "fail", &["MAITRED_SECRET", "not set"]);
-    let mut command = scene.command(&["doctor", "--json", "--probe"]);
+    let mut command = fixture.command(&["doctor", "--json", "--probe"]);
     command.env_remove("MAITRED_SECRET");
     says(run(command), 1, "rights", "ok", &[]);
 }
 
 #[tokio::test]
 async fn sto_15_each_fault_of_the_server_has_its_line() {
-    let scene = good().await;
-    scene.by_hand(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
-    says(json(&scene, &[]), 0, "memory", "warn", &["allkeys-lru", "noeviction"]);
-    scene.by_hand(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    let fixture = good().await;
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    says(json(&fixture, &[]), 0, "memory", "warn", &["allkeys-lru", "noeviction"]);
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
 
-    scene.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    says(json(&scene, &[]), 1, "memory", "fail", &["raise maxmemory"]);
-    scene.by_hand(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    says(json(&fixture, &[]), 1, "memory", "fail", &["raise maxmemory"]);
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory", "0"]).await;
 
-    scene.by_hand(&["CONFIG", "SET", "appendonly", "no"]).await;
-    says(json(&scene, &[]), 0, "persistence", "warn", &["appendonly yes"]);
-    scene.by_hand(&["CONFIG", "SET", "appendonly", "yes"]).await;
+    fixture.by_hand(&["CONFIG", "SET", "appendonly", "no"]).await;
+    says(json(&fixture, &[]), 0, "persistence", "warn", &["appendonly yes"]);
+    fixture.by_hand(&["CONFIG", "SET", "appendonly", "yes"]).await;
 
-    scene.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    says(json(&scene, &[]), 1, "replication", "fail", &["replica", "primary"]);
-    scene.by_hand(&["REPLICAOF", "NO", "ONE"]).await;
+    fixture.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    says(json(&fixture, &[]), 1, "replication", "fail", &["replica", "primary"]);
+    fixture.by_hand(&["REPLICAOF", "NO", "ONE"]).await;
 
-    scene.by_hand(&["ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "-pexpireat", "~maitred:*", "&*"]).await;
-    let narrow = run(as_user(&scene, "narrow:pw", &["doctor", "--json"]));
+    fixture.by_hand(&["ACL", "SETUSER", "narrow", "on", ">pw", "+@all", "-pexpireat", "~maitred:*", "&*"]).await;
+    let narrow = run(as_user(&fixture, "narrow:pw", &["doctor", "--json"]));
     if narrow.out.contains("cannot tell by a dry run") {
         // Before Redis 7 nobody can ask what a user may do; --probe tries it.
         return;
     }
     says(narrow, 1, "rights", "fail", &["PEXPIREAT", "ACL SETUSER", "~maitred:{eu}:*"]);
-    scene.by_hand(&["ACL", "SETUSER", "astray", "on", ">pw", "+@all", "~other:*", "&*"]).await;
-    says(run(as_user(&scene, "astray:pw", &["doctor", "--json"])), 1, "rights", "fail", &["HGETALL", "key"]);
-    scene.by_hand(&["ACL", "SETUSER", "deaf", "on", ">pw", "+@all", "~*", "resetchannels"]).await;
-    let deaf = run(as_user(&scene, "deaf:pw", &["doctor", "--json"]));
+    fixture.by_hand(&["ACL", "SETUSER", "astray", "on", ">pw", "+@all", "~other:*", "&*"]).await;
+    says(run(as_user(&fixture, "astray:pw", &["doctor", "--json"])), 1, "rights", "fail", &["HGETALL", "key"]);
+    fixture.by_hand(&["ACL", "SETUSER", "deaf", "on", ">pw", "+@all", "~*", "resetchannels"]).await;
+    let deaf = run(as_user(&fixture, "deaf:pw", &["doctor", "--json"]));
     says(deaf, 1, "rights", "fail", &["SUBSCRIBE", "channel"]);
-    says(run(as_user(&scene, "deaf:pw", &["doctor", "--json"])), 1, "publish", "fail", &["channel"]);
+    says(run(as_user(&fixture, "deaf:pw", &["doctor", "--json"])), 1, "publish", "fail", &["channel"]);
 
-    let ran = scene.run(&["doctor"]).code(0);
+    let ran = fixture.run(&["doctor"]).code(0);
     assert!(!ran.out.contains("FAIL"), "all is well again: {ran:?}");
 }
 
 #[tokio::test]
 async fn sto_15_each_fault_of_the_data_has_its_line() {
-    let scene = good().await;
+    let fixture = good().await;
     let (key, now) = ("maitred:{eu}:node:b1", "maitred:{eu}:node:b2");
-    scene.by_hand(&["COPY", key, now]).await;
-    scene.by_hand(&["ZADD", "maitred:{eu}:nodes:backend", "1", "b2"]).await;
-    says(json(&scene, &[]), 1, "nodes", "fail", &["1 online", "1 not believed", "another secret"]);
-    scene.by_hand(&["DEL", now]).await;
-    says(json(&scene, &[]), 0, "nodes", "ok", &["1 online", "1 gone", "0 not believed"]);
+    fixture.by_hand(&["COPY", key, now]).await;
+    fixture.by_hand(&["ZADD", "maitred:{eu}:nodes:backend", "1", "b2"]).await;
+    says(json(&fixture, &[]), 1, "nodes", "fail", &["1 online", "1 not believed", "another secret"]);
+    fixture.by_hand(&["DEL", now]).await;
+    says(json(&fixture, &[]), 0, "nodes", "ok", &["1 online", "1 gone", "0 not believed"]);
 
-    scene.by_hand(&["HSET", "maitred:{eu}:control", "kill", "{\"value\":\"on\"}"]).await;
-    let told = json(&scene, &[]).code(1).json();
+    fixture.by_hand(&["HSET", "maitred:{eu}:control", "kill", "{\"value\":\"on\"}"]).await;
+    let told = json(&fixture, &[]).code(1).json();
     assert_eq!(told["not_believed"], 1, "{told}");
-    says(json(&scene, &[]), 1, "control", "fail", &["1 not believed", "change its password"]);
-    scene.by_hand(&["HDEL", "maitred:{eu}:control", "kill"]).await;
-    scene.by_hand(&["HSET", "maitred:{eu}:control", "junk", "x", "kill:a b", "x"]).await;
-    says(json(&scene, &[]), 0, "control", "warn", &["2 fields are no entries", "junk", "HDEL"]);
-    scene.by_hand(&["HDEL", "maitred:{eu}:control", "junk", "kill:a b"]).await;
+    says(json(&fixture, &[]), 1, "control", "fail", &["1 not believed", "change its password"]);
+    fixture.by_hand(&["HDEL", "maitred:{eu}:control", "kill"]).await;
+    fixture.by_hand(&["HSET", "maitred:{eu}:control", "junk", "x", "kill:a b", "x"]).await;
+    says(json(&fixture, &[]), 0, "control", "warn", &["2 fields are no entries", "junk", "HDEL"]);
+    fixture.by_hand(&["HDEL", "maitred:{eu}:control", "junk", "kill:a b"]).await;
 
-    scene.by_hand(&["ZADD", "maitred:{eu}:due:b1", "1", "alice"]).await;
-    scene.by_hand(&["SADD", "maitred:{eu}:due", "b1"]).await;
-    says(json(&scene, &[]), 0, "tokens", "warn", &["1 overdue", "maitred reap"]);
-    scene.run(&["reap"]).code(0);
-    says(json(&scene, &[]), 0, "tokens", "ok", &["0 overdue"]);
+    fixture.by_hand(&["ZADD", "maitred:{eu}:due:b1", "1", "alice"]).await;
+    fixture.by_hand(&["SADD", "maitred:{eu}:due", "b1"]).await;
+    says(json(&fixture, &[]), 0, "tokens", "warn", &["1 overdue", "maitred reap"]);
+    fixture.run(&["reap"]).code(0);
+    says(json(&fixture, &[]), 0, "tokens", "ok", &["0 overdue"]);
 
-    scene.by_hand(&["SET", "maitred:{eu}:due", "x"]).await;
-    says(json(&scene, &[]), 1, "tokens", "fail", &["WRONGTYPE", "TYPE"]);
+    fixture.by_hand(&["SET", "maitred:{eu}:due", "x"]).await;
+    says(json(&fixture, &[]), 1, "tokens", "fail", &["WRONGTYPE", "TYPE"]);
 }
 
 // before the old secret is dropped, somebody has to see what it still holds up.
 #[tokio::test]
 async fn r_29_what_only_an_old_secret_signed_is_counted() {
-    let scene = good().await;
+    let fixture = good().await;
     let zone = Zone::new("eu").expect("valid");
-    scene.control.put(&scene.store, &scene.verifier, KILL, "off", "ops").await.expect("written");
-    let (b2, _) = scene.join(backend("b2")).await;
-    let book = RouteBook::new(scene.store.clone(), scene.verifier.clone(), b2.lease().clone(), RouteTimes::default());
+    fixture.control.put(&fixture.store, &fixture.verifier, KILL, "off", "ops").await.expect("written");
+    let (b2, _) = fixture.join(backend("b2")).await;
+    let book =
+        RouteBook::new(fixture.store.clone(), fixture.verifier.clone(), b2.lease().clone(), RouteTimes::default());
     let island = ObjectKey::read("island:i1").expect("a key");
     let AcquireOutcome::Acquired(held) = book.acquire(&island, None, true).await.expect("an answer") else {
         panic!("nobody has it")
     };
     book.save(&held, Cas::NONE, "{}", &OperationId::fresh()).await.expect("saved");
-    says(json(&scene, &[]), 0, "routes", "ok", &["2 routes and objects"]);
+    says(json(&fixture, &[]), 0, "routes", "ok", &["2 routes and objects"]);
     let rotated = |args: &[&str]| {
-        let mut command = scene.command(args);
+        let mut command = fixture.command(args);
         command.env("MAITRED_SECRET", OTHER_SECRET).env("MAITRED_SECRET_ALSO", SECRET);
         run(command)
     };
@@ -331,14 +237,14 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
 
     let secret = |text: &str| Secret::from_base64("TEST", text).expect("valid");
     let verifier = Verifier::new(Keyring::new(zone, secret(OTHER_SECRET), vec![secret(SECRET)]));
-    let signed = Control::default().sign_again(&scene.store, &verifier).await.expect("signed");
+    let signed = Control::default().sign_again(&fixture.store, &verifier).await.expect("signed");
     assert_eq!(signed, 1);
     says(rotated(&["doctor", "--json"]), 0, "control", "ok", &["1 entries"]);
     // Dropped too early: the nodes' rows are of the old secret still.
-    let mut command = scene.command(&["doctor", "--json"]);
+    let mut command = fixture.command(&["doctor", "--json"]);
     command.env("MAITRED_SECRET", OTHER_SECRET);
     says(run(command), 1, "nodes", "fail", &["2 not believed", "compare key ids"]);
-    scene.by_hand(&["HSET", "maitred:{eu}:object:island:i1", "sig", "00000000.x"]).await;
+    fixture.by_hand(&["HSET", "maitred:{eu}:object:island:i1", "sig", "00000000.x"]).await;
     says(
         rotated(&["doctor", "--json"]),
         1,
@@ -351,61 +257,62 @@ async fn r_29_what_only_an_old_secret_signed_is_counted() {
 // STO-15, R-22, R-29: a line that stands still looks like a line that is merely long.
 #[tokio::test]
 async fn sto_15_each_fault_of_a_line_has_its_line() {
-    let scene = good().await;
-    let (_p1, p1) = scene.join(crate::fixtures::command::proxy("p1")).await;
+    let fixture = good().await;
+    let (_p1, p1) = fixture.join(crate::fixtures::command::proxy("p1")).await;
     let name = LineName::new("login").expect("valid");
     let options = LineOptions::new(name.clone());
-    let line = Line::new(scene.store.clone(), scene.verifier.clone(), scene.control.clone(), options).expect("usable");
+    let line =
+        Line::new(fixture.store.clone(), fixture.verifier.clone(), fixture.control.clone(), options).expect("usable");
     for who in ["alice", "bob", "carol"] {
         let (who, session) = (Player::new(who).expect("valid"), SessionId::fresh());
         line.enter(&p1, &who, 0, &session, &Attributes::default(), None).await.expect("the store answers");
     }
-    says(json(&scene, &[]), 0, "lines", "ok", &["1 line, 3 wait, 0 away"]);
-    says(json(&scene, &[]), 0, "tickets", "ok", &["3 looked at, 0 not believed"]);
-    says(json(&scene, &[]), 0, "passes", "ok", &["0 looked at"]);
+    says(json(&fixture, &[]), 0, "lines", "ok", &["1 line, 3 wait, 0 away"]);
+    says(json(&fixture, &[]), 0, "tickets", "ok", &["3 looked at, 0 not believed"]);
+    says(json(&fixture, &[]), 0, "passes", "ok", &["0 looked at"]);
 
     line.pause().await.expect("the store answers");
-    says(json(&scene, &[]), 0, "gates", "warn", &["paused: login since ", "UTC", "3 waiting", "queue NAME resume"]);
+    says(json(&fixture, &[]), 0, "gates", "warn", &["paused: login since ", "UTC", "3 waiting", "queue NAME resume"]);
     line.resume().await.expect("the store answers");
-    says(json(&scene, &[]), 0, "gates", "ok", &["none is paused"]);
+    says(json(&fixture, &[]), 0, "gates", "ok", &["none is paused"]);
 
-    scene.by_hand(&["ZADD", "maitred:{eu}:line:login", "9", "ghost"]).await;
-    says(json(&scene, &[]), 0, "lines", "warn", &["1 index entries without a ticket", "maitred reap"]);
-    scene.run(&["reap"]).code(0);
-    says(json(&scene, &[]), 0, "lines", "ok", &["3 wait"]);
+    fixture.by_hand(&["ZADD", "maitred:{eu}:line:login", "9", "ghost"]).await;
+    says(json(&fixture, &[]), 0, "lines", "warn", &["1 index entries without a ticket", "maitred reap"]);
+    fixture.run(&["reap"]).code(0);
+    says(json(&fixture, &[]), 0, "lines", "ok", &["3 wait"]);
 
     // Before the old secret is dropped: who still stands there by it.
-    let pass = signed_pass(&scene, &name, "dave").await;
+    let pass = signed_pass(&fixture, &name, "dave").await;
     let rotated = || {
-        let mut command = scene.command(&["doctor", "--json"]);
+        let mut command = fixture.command(&["doctor", "--json"]);
         command.env("MAITRED_SECRET", OTHER_SECRET).env("MAITRED_SECRET_ALSO", SECRET);
         run(command)
     };
     says(rotated(), 0, "tickets", "warn", &["3 still signed with an old secret", "signed them again"]);
     says(rotated(), 0, "passes", "warn", &["1 still signed with an old secret", "until they have expired"]);
-    scene.by_hand(&["HSET", &pass, "server", "evil"]).await;
-    says(json(&scene, &[]), 1, "passes", "fail", &["1 not believed", "compare key ids"]);
-    scene.by_hand(&["DEL", &pass]).await;
+    fixture.by_hand(&["HSET", &pass, "server", "evil"]).await;
+    says(json(&fixture, &[]), 1, "passes", "fail", &["1 not believed", "compare key ids"]);
+    fixture.by_hand(&["DEL", &pass]).await;
 
     let tickets = "maitred:{eu}:tickets:login";
-    scene.by_hand(&["HSET", tickets, "bob", "1 0 p1 1 s 1 1 x "]).await;
-    says(json(&scene, &[]), 1, "tickets", "fail", &["3 looked at, 1 not believed", "stranger"]);
-    scene.by_hand(&["HSET", tickets, "alice", "1 0 p1 1 s 1 2 x "]).await;
-    says(json(&scene, &[]), 1, "heads", "fail", &["the head of login is of version 2, this build knows 1"]);
-    says(json(&scene, &[]), 1, "tickets", "fail", &["1 of a version that this build does not know"]);
+    fixture.by_hand(&["HSET", tickets, "bob", "1 0 p1 1 s 1 1 x "]).await;
+    says(json(&fixture, &[]), 1, "tickets", "fail", &["3 looked at, 1 not believed", "stranger"]);
+    fixture.by_hand(&["HSET", tickets, "alice", "1 0 p1 1 s 1 2 x "]).await;
+    says(json(&fixture, &[]), 1, "heads", "fail", &["the head of login is of version 2, this build knows 1"]);
+    says(json(&fixture, &[]), 1, "tickets", "fail", &["1 of a version that this build does not know"]);
 
-    scene.by_hand(&["SET", "maitred:{eu}:lines", "x"]).await;
-    says(json(&scene, &[]), 1, "lines", "fail", &["WRONGTYPE", "TYPE"]);
+    fixture.by_hand(&["SET", "maitred:{eu}:lines", "x"]).await;
+    says(json(&fixture, &[]), 1, "lines", "fail", &["WRONGTYPE", "TYPE"]);
 }
 
 /// The key of a pass that a member signed.
-async fn signed_pass(scene: &Scene, line: &LineName, player: &str) -> String {
-    let (op, expires_at) = ("op1", (scene.store.clock().now_ms() + 600_000).to_string());
+async fn signed_pass(fixture: &CliFixture, line: &LineName, player: &str) -> String {
+    let (op, expires_at) = ("op1", (fixture.store.clock().now_ms() + 600_000).to_string());
     let fields = [line.as_str(), player, "b1", "", &expires_at, op, "1"];
-    let sig = scene.verifier.keyring().sign(Kind::Pass, &fields);
+    let sig = fixture.verifier.keyring().sign(Kind::Pass, &fields);
     let key = format!("maitred:{{eu}}:pass:{line}:{player}");
     let row = ["server", "b1", "link", "", "expires_at", &expires_at, "op", op, "v", "1", "sig", sig.as_str()];
     let unsigned = ["serial", "1", "seq", "1", "lane", "0", "session", "s1"];
-    scene.by_hand(&[&["HSET", key.as_str()], &row[..], &unsigned[..]].concat()).await;
+    fixture.by_hand(&[&["HSET", key.as_str()], &row[..], &unsigned[..]].concat()).await;
     key
 }

@@ -7,10 +7,11 @@ use maitred::agent::{BackendEvent, Outcome, PLACES, PlaceAnswer, PlaceRequest, P
 use maitred::ids::RequestId;
 use maitred::node::{Control, DRAINING_LABEL, drain_name};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, key, lands, operator, pending, player, proxy, refused, sees, transfer_of,
 };
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -29,16 +30,14 @@ async fn reserve(proxy: &ProxyAgent, backend: &str, name: &str) -> Result<PlaceA
 
 #[tokio::test]
 async fn nod_13_a_proxy_with_an_old_view_is_refused_and_a_place_that_was_promised_is_taken_up() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(10, 10);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 10).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let store = &fleet.store;
     let moved = transfer_of(&p1, Request::new(player("alice")).on_server(id("b1"))).await;
     pending(&p1, "b1", "bob").await;
     let mut events = b1.events();
 
-    let (operator_store, verifier) = operator(&store).await;
+    let (operator_store, verifier) = operator(store).await;
     let drain = drain_name(&id("b1"));
     let entry = Control::default().put(&operator_store, &verifier, &drain, "on", "olga").await.expect("written");
     let mut told = Vec::new();
@@ -117,7 +116,7 @@ async fn nod_13_a_label_of_the_file_does_not_say_that_a_drain_was_heard() {
     let mut labelled = config("b1", "backend", &store.url());
     labelled.node.labels.insert(DRAINING_LABEL.to_owned(), "me".to_owned());
     labelled.node.labels.insert("rack".to_owned(), "7".to_owned());
-    let b1 = backend(labelled, &Shelf::new(1, 1)).await;
+    let b1 = backend(labelled, &Stock::new(1, 1)).await;
     let mut conn = store.conn().await;
     let labels: String =
         redis::cmd("HGET").arg(key("node:b1")).arg("labels").query_async(&mut conn).await.expect("HGET");

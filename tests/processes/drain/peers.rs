@@ -10,7 +10,7 @@ use maitred::node::{DirectoryEvent, Liveness};
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, player, proxy, refused, sees, transfer};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -36,7 +36,7 @@ fn told(events: &mut Receiver<DirectoryEvent>, node: &NodeId) -> Vec<DirectoryEv
 #[tokio::test]
 async fn nod_12_a_peer_is_connecting_until_seen_offline_when_late_and_never_sent_to() {
     let store = TestStore::start();
-    let b1 = backend(expecting(config("b1", "backend", &store.url()), &["b1", "b2"]), &Shelf::new(10, 10)).await;
+    let b1 = backend(expecting(config("b1", "backend", &store.url()), &["b1", "b2"]), &Stock::new(10, 10)).await;
     let peers = ["b1", "b2", "b3"];
     let mut patient = expecting(config("p1", "proxy", &store.url()), &peers);
     // One waits for ever, the other as long as a silent node is given.
@@ -82,7 +82,7 @@ async fn nod_12_a_peer_is_connecting_until_seen_offline_when_late_and_never_sent
     // It comes, and the row wins.
     let mut elsewhere = config("b2", "backend", &store.url());
     elsewhere.node.addr = "elsewhere.example:1".to_owned();
-    let b2 = backend(elsewhere, &Shelf::new(10, 99)).await;
+    let b2 = backend(elsewhere, &Stock::new(10, 99)).await;
     sees(&p1, &[&b1, &b2]).await;
     sees(&p2, &[&b1, &b2]).await;
     let joined = DirectoryEvent::Joined { node: id("b2"), epoch: b2.agent().lease().epoch() };

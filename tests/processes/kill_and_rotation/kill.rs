@@ -11,7 +11,7 @@ use maitred::node::{Control, ControlEntry, KILL, kill_name};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, key, keyring, operator, player, proxy, quiet, refused, sees, transfer,
 };
@@ -23,8 +23,8 @@ const PLACES: u64 = 20_000;
 
 struct Fleet {
     store: TestStore,
-    shelves: [Shelf; 2],
-    backends: [Arc<BackendAgent<Shelf>>; 2],
+    shelves: [Stock; 2],
+    backends: [Arc<BackendAgent<Stock>>; 2],
     proxies: [Arc<ProxyAgent>; 2],
 }
 
@@ -32,7 +32,7 @@ impl Fleet {
     async fn new() -> Self {
         let store = TestStore::start();
         let url = store.url();
-        let shelves = [Shelf::new(PLACES, PLACES), Shelf::new(PLACES, PLACES)];
+        let shelves = [Stock::new(PLACES, PLACES), Stock::new(PLACES, PLACES)];
         let backends = [
             Arc::new(backend(config("b1", "backend", &url), &shelves[0]).await),
             Arc::new(backend(config("b2", "backend", &url), &shelves[1]).await),
@@ -207,9 +207,9 @@ async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_
     assert_eq!(fleet.epochs(), epochs, "everybody stayed up");
     let wrong = met.wrong.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(wrong.is_empty(), "{} of them: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
-    fleet.shelves.iter().for_each(Shelf::check);
+    fleet.shelves.iter().for_each(Stock::check);
     assert_eq!(
-        fleet.shelves.iter().map(Shelf::used).sum::<u64>(),
+        fleet.shelves.iter().map(Stock::used).sum::<u64>(),
         met.landed.load(Ordering::Relaxed) + 10,
         "each lander has one place"
     );
@@ -229,8 +229,8 @@ async fn pol_4_nothing_is_issued_or_claimed_after_the_switch_is_written_and_all_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pol_4_the_entries_decide_and_not_what_a_node_said_with_its_last_beat() {
     let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
+    let stock = Stock::new(9, 9);
+    let b1 = backend(quiet(config("b1", "backend", &store.url())), &stock).await;
     let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
     sees(&p1, &[&b1]).await;
     let mut conn = store.conn().await;

@@ -15,14 +15,14 @@ use crate::fixtures::listener::Blackhole;
 use maitred_testkit::wait::eventually;
 
 /// A proxy whose store is not there, with one static backend.
-struct Scene {
+struct CliFixture {
     edge: Edge,
     backend: TcpListener,
     _nobody: TcpSocket,
     _dir: TempDir,
 }
 
-impl Scene {
+impl CliFixture {
     async fn new(servers: &str) -> Self {
         Self::with(servers, &[]).await
     }
@@ -75,13 +75,13 @@ async fn exactly(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
 // PLC-4, PLC-6: without the store, and not a byte more or less than the client sent.
 #[tokio::test]
 async fn plc_6_a_backend_gets_exactly_what_the_client_sent() {
-    let scene = Scene::new("[not-there, lobby]").await;
+    let fixture = CliFixture::new("[not-there, lobby]").await;
     for tail in tails() {
         let sent = [handshake(767, "play.example", 2), login("alice", &tail)].concat();
         let (begin, rest) = sent.split_at(sent.len() / 2);
-        let mut client = scene.client(begin).await;
+        let mut client = fixture.client(begin).await;
         client.write_all(rest).await.expect("written");
-        let (mut backend, _) = timeout(LIMIT, scene.backend.accept()).await.expect("in time").expect("a connection");
+        let (mut backend, _) = timeout(LIMIT, fixture.backend.accept()).await.expect("in time").expect("a connection");
         assert_eq!(exactly(&mut backend, sent.len()).await, sent);
         backend.write_all(b"welcome").await.expect("written");
         assert_eq!(exactly(&mut client, 7).await, b"welcome");
@@ -99,12 +99,15 @@ async fn plc_7_a_client_that_hangs_up_ends_its_placement() {
     if hole.connecting().is_none() {
         return eprintln!("skipped: this system does not list its sockets");
     }
-    let scene = Scene::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
-    let client = scene.client(&[handshake(47, "h", 2), login("alice", &[])].concat()).await;
+    let fixture = CliFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let client = fixture.client(&[handshake(47, "h", 2), login("alice", &[])].concat()).await;
     eventually("the proxy connects", LIMIT, async || hole.connecting() == Some(1)).await;
     drop(client);
     eventually("the socket is closed", Duration::from_secs(5), async || hole.connecting() == Some(0)).await;
-    assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "the next one was connected to");
+    assert!(
+        timeout(Duration::from_millis(1), fixture.backend.accept()).await.is_err(),
+        "the next one was connected to"
+    );
 }
 
 // PLC-2: the client reads why, as a text component with the configured words.
@@ -113,30 +116,30 @@ async fn plc_2_a_refused_client_reads_the_configured_text() {
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
     for (servers, text) in [("[]", "{\"text\":\"No door \\\"here\\\".\"}"), ("[other]", "{\"text\":\"Nobody is in.\"}")]
     {
-        let scene = Scene::new(servers).await;
+        let fixture = CliFixture::new(servers).await;
         let length = u8::try_from(text.len()).expect("short");
-        assert_eq!(scene.answer(&hello).await, frame(&[&[0, length], text.as_bytes()].concat()));
+        assert_eq!(fixture.answer(&hello).await, frame(&[&[0, length], text.as_bytes()].concat()));
     }
 }
 
 // REL-3: refused on the wire as well, each without a word and without a connection to a backend.
 #[tokio::test]
 async fn rel_3_what_is_no_client_is_hung_up_on() {
-    let scene = Scene::new("[lobby]").await;
+    let fixture = CliFixture::new("[lobby]").await;
     let early = [handshake(47, "h", 2), login("12345678901234567", &[])].concat();
     for bytes in [&b"\0"[..], b"\xff\xff\xff\xff", b"\x05\x01\x02\x03\x04\x05", &handshake(47, "h", 9), &early] {
-        assert_eq!(scene.answer(bytes).await, b"", "{bytes:?}");
+        assert_eq!(fixture.answer(bytes).await, b"", "{bytes:?}");
     }
-    let looked = timeout(Duration::from_millis(1), scene.backend.accept()).await;
+    let looked = timeout(Duration::from_millis(1), fixture.backend.accept()).await;
     assert!(looked.is_err(), "a backend was connected to");
 }
 
 // NOD-14: the server list shows the fleet; nobody is known here. Old clients get an answer, too.
 #[tokio::test]
 async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
-    let scene = Scene::new("[lobby]").await;
+    let fixture = CliFixture::new("[lobby]").await;
     let ping = frame(&[&[1], 0x0123_4567_89ab_cdef_u64.to_be_bytes().as_slice()].concat());
-    let answer = scene.answer(&[handshake(767, "h", 1), frame(&[0]), ping.clone()].concat()).await;
+    let answer = fixture.answer(&[handshake(767, "h", 1), frame(&[0]), ping.clone()].concat()).await;
     let line = answer.strip_suffix(ping.as_slice()).expect("the ping comes back as it was");
     let start = line.iter().position(|byte| *byte == b'{').expect("JSON");
     let line: serde_json::Value = serde_json::from_slice(&line[start..]).expect("JSON");
@@ -149,25 +152,25 @@ async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
         [&[0xff], count.to_be_bytes().as_slice(), &units].concat()
     };
     assert_eq!(
-        scene.answer(b"\xfe\x01").await,
+        fixture.answer(b"\xfe\x01").await,
         old(&["\u{a7}1", "127", "maitred", "Good evening", "0", "0"].join("\0"))
     );
-    assert_eq!(scene.answer(b"\xfe").await, old("Good evening\u{a7}0\u{a7}0"));
-    assert!(timeout(Duration::from_millis(1), scene.backend.accept()).await.is_err(), "a backend was connected to");
+    assert_eq!(fixture.answer(b"\xfe").await, old("Good evening\u{a7}0\u{a7}0"));
+    assert!(timeout(Duration::from_millis(1), fixture.backend.accept()).await.is_err(), "a backend was connected to");
 }
 
 // REL-3: one address must not take all the room; what it held comes back.
 #[tokio::test]
 async fn rel_3_one_address_has_only_so_many_connections() {
-    let scene = Scene::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
-    let (first, _second) = (scene.client(b"").await, scene.client(b"").await);
-    let mut third = scene.client(b"").await;
+    let fixture = CliFixture::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
+    let (first, _second) = (fixture.client(b"").await, fixture.client(b"").await);
+    let mut third = fixture.client(b"").await;
     let read = timeout(LIMIT, third.read(&mut [0])).await.expect("the proxy ends the connection");
     assert!(!matches!(read, Ok(1..)), "without a word");
     drop(first);
     let hello = [handshake(767, "h", 1), frame(&[0])].concat();
     eventually("there is room again", LIMIT, async || {
-        let mut client = TcpStream::connect(scene.edge.addr).await.expect("the proxy listens");
+        let mut client = TcpStream::connect(fixture.edge.addr).await.expect("the proxy listens");
         let sent = client.write_all(&hello).await;
         sent.is_ok() && matches!(timeout(LIMIT, client.read(&mut [0])).await, Ok(Ok(1..)))
     })
@@ -182,14 +185,14 @@ async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
         return eprintln!("skipped: this system does not list its sockets");
     }
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
-    let mut scene = Scene::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let mut fixture = CliFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
     let mut clients = Vec::new();
     for _ in 0..20 {
-        clients.push(scene.client(&hello).await);
+        clients.push(fixture.client(&hello).await);
     }
-    let mut silent = scene.client(b"").await;
+    let mut silent = fixture.client(b"").await;
     eventually("the proxy connects", LIMIT, async || hole.connecting() >= Some(20)).await;
-    assert!(scene.edge.node.sigterm().success());
+    assert!(fixture.edge.node.sigterm().success());
     let text = b"{\"text\":\"Nobody is in.\"}";
     for mut client in clients {
         let mut answer = Vec::new();
@@ -202,12 +205,12 @@ async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
 // PLC-7: those who play do not keep the process.
 #[tokio::test]
 async fn plc_7_a_proxy_that_is_told_to_stop_ends_the_connections_of_players() {
-    let mut scene = Scene::new("[lobby]").await;
+    let mut fixture = CliFixture::new("[lobby]").await;
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
-    let mut client = scene.client(&hello).await;
-    let (mut backend, _) = timeout(LIMIT, scene.backend.accept()).await.expect("in time").expect("a connection");
+    let mut client = fixture.client(&hello).await;
+    let (mut backend, _) = timeout(LIMIT, fixture.backend.accept()).await.expect("in time").expect("a connection");
     assert_eq!(exactly(&mut backend, hello.len()).await, hello);
-    assert!(scene.edge.node.sigterm().success());
+    assert!(fixture.edge.node.sigterm().success());
     for side in [&mut client, &mut backend] {
         assert_eq!(timeout(LIMIT, side.read(&mut [0])).await.expect("in time").expect("an end, not a reset"), 0);
     }

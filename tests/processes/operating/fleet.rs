@@ -13,7 +13,7 @@ use maitred::route::{Keeper, KindOptions, ObjectRouter};
 use redis::aio::MultiplexedConnection;
 
 use super::document;
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, SECRET, ZONE, config, lands, player, sees, transfer_of, zone};
 use crate::fixtures::command::{Ran, maitred, run};
 use crate::fixtures::routes::{Counter, inc, object};
@@ -27,7 +27,7 @@ const OLD_SECRET: &str = "ISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P0A=";
 pub struct Fleet {
     pub server: TestStore,
     pub proxy: ProxyAgent,
-    pub backend: BackendAgent<Shelf>,
+    pub backend: BackendAgent<Stock>,
     pub router: ObjectRouter,
     pub keeper: Keeper<Counter>,
     dir: tempfile::TempDir,
@@ -69,7 +69,7 @@ impl Fleet {
         }
         let url = url_of(&server, "maitred-agent");
         let backend = setup(node("backend-7", "backend", &url));
-        let backend = backend.backend(Shelf::new(10, 5), LoadSample::default).expect("a backend");
+        let backend = backend.backend(Stock::new(10, 5), LoadSample::default).expect("a backend");
         eventually("the backend joins", LIMIT, async || backend.agent().joined().await.ok()).await;
         let proxy = setup(node("proxy-1", "proxy", &url)).proxy(LoadSample::default).expect("a proxy");
         eventually("the proxy joins", LIMIT, async || proxy.agent().joined().await.ok()).await;

@@ -12,7 +12,7 @@ use maitred::token::{
 use serde_json::value::RawValue;
 use tokio::time::MissedTickBehavior;
 
-use crate::fixtures::command::{Scene, backend, proxy};
+use crate::fixtures::command::{CliFixture, backend, proxy};
 
 const WORKERS: u64 = 8;
 const LONG: Duration = Duration::from_secs(4);
@@ -22,14 +22,14 @@ const FLUSH_EVERY: Duration = Duration::from_millis(2);
 // A failover or an operator's SCRIPT FLUSH must cost nobody their place, wherever between two calls it falls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sto_3_no_operation_of_the_book_fails_while_scripts_are_flushed_every_few_milliseconds() {
-    let scene = Arc::new(Scene::with_config("", BookOptions { ttl_ms: 20_000, ..BookOptions::default() }).await);
-    let (_b1, b1) = scene.join(backend("b1")).await;
-    let (_p1, p1) = scene.join(proxy("p1")).await;
+    let fixture = Arc::new(CliFixture::with_config("", BookOptions { ttl_ms: 20_000, ..BookOptions::default() }).await);
+    let (_b1, b1) = fixture.join(backend("b1")).await;
+    let (_p1, p1) = fixture.join(proxy("p1")).await;
     let done = Arc::new(AtomicBool::new(false));
     let (operations, flushes) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
 
     let flusher = tokio::spawn({
-        let (mut conn, done, flushes) = (scene.conn().await, Arc::clone(&done), Arc::clone(&flushes));
+        let (mut conn, done, flushes) = (fixture.conn().await, Arc::clone(&done), Arc::clone(&flushes));
         async move {
             let mut every = tokio::time::interval(FLUSH_EVERY);
             every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,10 +41,10 @@ async fn sto_3_no_operation_of_the_book_fails_while_scripts_are_flushed_every_fe
         }
     });
     let sweeper = tokio::spawn({
-        let (scene, done) = (Arc::clone(&scene), Arc::clone(&done));
+        let (fixture, done) = (Arc::clone(&fixture), Arc::clone(&done));
         async move {
             while !done.load(Ordering::Relaxed) {
-                reap(&scene.book, None, ReapOptions::default()).await.expect("a sweep");
+                reap(&fixture.book, None, ReapOptions::default()).await.expect("a sweep");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -52,10 +52,10 @@ async fn sto_3_no_operation_of_the_book_fails_while_scripts_are_flushed_every_fe
     let end = Instant::now() + LONG;
     let workers: Vec<_> = (0..WORKERS)
         .map(|worker| {
-            let (scene, b1, p1, operations) = (Arc::clone(&scene), b1.clone(), p1.clone(), Arc::clone(&operations));
+            let (fixture, b1, p1, operations) = (Arc::clone(&fixture), b1.clone(), p1.clone(), Arc::clone(&operations));
             let flushes = Arc::clone(&flushes);
             tokio::spawn(async move {
-                let book = &scene.book;
+                let book = &fixture.book;
                 for n in 0_u64.. {
                     // Longer on a slow machine, until enough of both has met.
                     let enough = operations.load(Ordering::Relaxed) > 500 && flushes.load(Ordering::Relaxed) > 100;
@@ -63,7 +63,7 @@ async fn sto_3_no_operation_of_the_book_fails_while_scripts_are_flushed_every_fe
                         break;
                     }
                     let player = Player::new(format!("w{worker}-{n}")).expect("valid");
-                    let now = scene.store.clock().now_ms();
+                    let now = fixture.store.clock().now_ms();
                     let mut order = IssueOrder {
                         id: TokenId::fresh(),
                         player: player.clone(),

@@ -49,8 +49,9 @@ async fn rel_4_each_refusal_of_a_write_is_typed() {
         let trouble = Trouble::new(state).await;
         let store = trouble.store();
         let now = boot_ms();
-        store.clock().observe(trouble.scene.store.clock().now_ms(), now, now);
-        let book = Book::new(store.clone(), trouble.scene.verifier.clone(), Control::default(), BookOptions::default());
+        store.clock().observe(trouble.fixture.store.clock().now_ms(), now, now);
+        let book =
+            Book::new(store.clone(), trouble.fixture.verifier.clone(), Control::default(), BookOptions::default());
         let began = Instant::now();
         let (what, want, passes) = (format!("{state:?}"), state.refusal(), state.passes());
         match state {

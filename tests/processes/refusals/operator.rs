@@ -5,7 +5,7 @@ use crate::fixtures::command::{Ran, maitred, run};
 
 fn ask(trouble: &Trouble, args: &[&str]) -> Ran {
     let mut command = maitred(args);
-    command.args(["--zone", "eu"]).arg("--config").arg(trouble.scene.config());
+    command.args(["--zone", "eu"]).arg("--config").arg(trouble.fixture.config());
     command.env("MAITRED_STORE", &trouble.url);
     run(command)
 }

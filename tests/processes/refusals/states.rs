@@ -9,7 +9,7 @@ use maitred::token::BookOptions;
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
-use crate::fixtures::command::{Scene, backend};
+use crate::fixtures::command::{CliFixture, backend};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// A store in trouble with an overdue token of `alice` on `b1`, and everybody's rights.
 pub struct Trouble {
-    pub scene: Scene,
+    pub fixture: CliFixture,
     pub b1: maitred::ids::NodeEpoch,
     /// With the rights of whoever is refused.
     pub url: String,
@@ -89,73 +89,73 @@ impl Trouble {
             _ => &[],
         };
         let times = BookOptions { ttl_ms: 40, ..BookOptions::default() };
-        let scene = Scene::on(TestStore::with_args(args), "", times).await;
-        let (_membership, b1) = scene.join(backend("b1")).await;
-        let token = scene.issue(&b1, "alice", "{}").await;
+        let fixture = CliFixture::on(TestStore::with_args(args), "", times).await;
+        let (_membership, b1) = fixture.join(backend("b1")).await;
+        let token = fixture.issue(&b1, "alice", "{}").await;
         eventually("the token is over", LIMIT, async || {
-            scene.store.sync_clock().await.expect("the clock");
-            scene.store.clock().now_ms() > token.expires_at_ms
+            fixture.store.sync_clock().await.expect("the clock");
+            fixture.store.clock().now_ms() > token.expires_at_ms
         })
         .await;
-        let url = scene.server.url();
-        let mut trouble = Self { scene, b1, url, held: None };
+        let url = fixture.server.url();
+        let mut trouble = Self { fixture, b1, url, held: None };
         trouble.begin(state).await;
         trouble
     }
 
     async fn begin(&mut self, state: State) {
-        let scene = &self.scene;
+        let fixture = &self.fixture;
         match state {
-            State::Full => scene.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await,
-            State::ReadOnly => scene.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await,
+            State::Full => fixture.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await,
+            State::ReadOnly => fixture.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await,
             State::MasterDown => {
-                scene.by_hand(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
-                scene.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
+                fixture.by_hand(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
+                fixture.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
             }
-            State::NoReplicas => scene.by_hand(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await,
+            State::NoReplicas => fixture.by_hand(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await,
             State::Loading => {
                 let fill = "for i = 1, 6000 do redis.call('SET', 'filler:' .. i, string.rep('x', 1024)) end";
-                scene.by_hand(&["EVAL", fill, "0"]).await;
+                fixture.by_hand(&["EVAL", fill, "0"]).await;
                 // Read back so slowly that nobody waits for the end: the store goes with the test.
-                scene.by_hand(&["CONFIG", "SET", "key-load-delay", "3000"]).await;
+                fixture.by_hand(&["CONFIG", "SET", "key-load-delay", "3000"]).await;
                 self.hold(&["DEBUG", "RELOAD"], "LOADING").await;
             }
             State::Busy => {
-                scene.by_hand(&["CONFIG", "SET", "busy-reply-threshold", "20"]).await;
+                fixture.by_hand(&["CONFIG", "SET", "busy-reply-threshold", "20"]).await;
                 self.hold(&["EVAL", "while true do end", "0"], "BUSY").await;
             }
             State::WrongType => {
                 for key in ["token:bob", "roles", "due"] {
                     let key = format!("maitred:{{eu}}:{key}");
-                    scene.by_hand(&["DEL", &key]).await;
-                    scene.by_hand(&["SET", &key, "x"]).await;
+                    fixture.by_hand(&["DEL", &key]).await;
+                    fixture.by_hand(&["SET", &key, "x"]).await;
                 }
             }
             State::NoEvalsha => self.as_user(&["+@all", "-evalsha", "~*", "&*"]).await,
             State::NoKeys => self.as_user(&["+@all", "~other:*", "&*"]).await,
             State::NoChannels => self.as_user(&["+@all", "~*", "resetchannels", "&other:*"]).await,
             State::WrongPassword => {
-                scene.by_hand(&["ACL", "SETUSER", "op", "on", ">right", "+@all", "~*", "&*"]).await;
-                self.url = self.scene.server.url().replace("redis://", "redis://op:pw@");
+                fixture.by_hand(&["ACL", "SETUSER", "op", "on", ">right", "+@all", "~*", "&*"]).await;
+                self.url = self.fixture.server.url().replace("redis://", "redis://op:pw@");
             }
         }
     }
 
     async fn as_user(&mut self, rights: &[&str]) {
         let words = [&["ACL", "SETUSER", "op", "on", ">pw"], rights].concat();
-        self.scene.by_hand(&words).await;
-        self.url = self.scene.server.url().replace("redis://", "redis://op:pw@");
+        self.fixture.by_hand(&words).await;
+        self.url = self.fixture.server.url().replace("redis://", "redis://op:pw@");
     }
 
     /// Sends a command that never ends, and waits until everybody else is told so.
     async fn hold(&mut self, command: &[&str], word: &str) {
-        let mut conn = self.scene.conn().await;
+        let mut conn = self.fixture.conn().await;
         let mut call = redis::cmd(command[0]);
         call.arg(&command[1..]);
         self.held = Some(tokio::spawn(async move {
             let _: redis::RedisResult<redis::Value> = call.query_async(&mut conn).await;
         }));
-        let mut look: MultiplexedConnection = self.scene.conn().await;
+        let mut look: MultiplexedConnection = self.fixture.conn().await;
         eventually("the store is busy with itself", LIMIT, async || {
             let pong: redis::RedisResult<String> = redis::cmd("PING").query_async(&mut look).await;
             pong.is_err_and(|error| error.to_string().to_uppercase().contains(word) || error.code() == Some(word))

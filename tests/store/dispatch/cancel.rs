@@ -6,54 +6,51 @@ use maitred::agent::{Outcome, Reason, Request};
 use maitred::store::scripts;
 use maitred::token::CancelOutcome;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
-    LIMIT, backend, config, lands, pending, player, proxy, quiet, row, sees, state, transfer, transfer_of, word,
+    LIMIT, backend, config, lands, pending, player, proxy, row, sees, state, transfer, transfer_of, word,
 };
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
 #[tokio::test]
 async fn dsp_8_a_cancel_while_the_backend_reserves_ends_the_request_and_refuses_its_late_issue() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
-    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
-    sees(&p1, &[&b1]).await;
-    shelf.shut();
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").quiet().up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
+    stock.shut();
     let request = Request::new(player("alice"));
     let id = request.id.clone();
     let (outcome, cancelled) = tokio::join!(p1.dispatch(request), async {
-        eventually("the backend reserves", LIMIT, async || shelf.out() == 1).await;
+        eventually("the backend reserves", LIMIT, async || stock.out() == 1).await;
         p1.cancel(&player("alice"), &id).await
     });
     assert_eq!(cancelled.expect("an answer"), CancelOutcome::Marked);
     let Outcome::Refused(refusal) = outcome else { panic!("moved") };
     assert_eq!(refusal.reason, Reason::Cancelled);
-    shelf.open();
-    shelf.all_home_within(Duration::from_secs(5)).await;
-    let mut conn = store.conn().await;
+    stock.open();
+    stock.all_home_within(Duration::from_secs(5)).await;
+    let mut conn = fleet.store.conn().await;
     let mark = row(&mut conn, "alice").await;
     assert!(!mark.contains_key("id") && mark["cancelled"].starts_with(id.as_str()), "{mark:?}");
     assert_eq!(b1.promised(), 0);
     // The next wish of the player is not touched by the mark.
     transfer(&p1, "alice").await;
     lands(&b1, "alice").await;
-    shelf.check();
+    stock.check();
 }
 
 #[tokio::test]
 async fn dsp_8_a_cancel_after_the_transfer_releases_the_token_and_after_the_join_says_landed() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
-    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").quiet().up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     let moved = transfer(&p1, "alice").await;
     let cancelled = p1.cancel(&player("alice"), &moved.request).await.expect("an answer");
     assert_eq!(cancelled, CancelOutcome::Released);
-    shelf.all_home_within(Duration::from_secs(5)).await;
+    stock.all_home_within(Duration::from_secs(5)).await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none");
     assert!(p1.find(&player("alice")).await.expect("an answer").is_none());
 
@@ -64,18 +61,16 @@ async fn dsp_8_a_cancel_after_the_transfer_releases_the_token_and_after_the_join
     // a request that was cancelled once gets nothing any more, however often it is sent.
     let again = Request { id: moved.request.clone(), ..Request::new(player("bob")) };
     assert!(matches!(p1.dispatch(again).await, Outcome::Refused(_)));
-    shelf.all_home().await;
-    assert_eq!(shelf.used(), 1);
+    stock.all_home().await;
+    assert_eq!(stock.used(), 1);
 }
 
 // The application's task ends with the player's connection, at whatever step the request is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dsp_8_a_dispatch_that_is_dropped_at_any_moment_leaves_no_live_token_and_no_place() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(100, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 100).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     transfer(&p1, "warm").await;
     lands(&b1, "warm").await;
     let (mut moved, mut dropped) = (Vec::new(), Vec::new());
@@ -89,7 +84,7 @@ async fn dsp_8_a_dispatch_that_is_dropped_at_any_moment_leaves_no_live_token_and
         }
     }
     assert!(dropped.len() > 1, "the times of this test drop some of them");
-    let mut conn = store.conn().await;
+    let mut conn = fleet.store.conn().await;
     for name in &dropped {
         eventually("no live token is left", LIMIT, async || {
             !matches!(state(&mut conn, name).await.as_str(), "PENDING" | "CLAIMED")
@@ -97,11 +92,11 @@ async fn dsp_8_a_dispatch_that_is_dropped_at_any_moment_leaves_no_live_token_and
         .await;
     }
     let expected = u64::try_from(moved.len()).unwrap();
-    eventually("the places of the dropped ones are home", LIMIT, async || shelf.out() == expected).await;
+    eventually("the places of the dropped ones are home", LIMIT, async || stock.out() == expected).await;
     for name in &moved {
         lands(&b1, name).await;
     }
-    shelf.all_home().await;
+    stock.all_home().await;
 }
 
 // POL-3: no panic crosses the API, also where the last owner of a request is no task.
@@ -109,26 +104,26 @@ async fn dsp_8_a_dispatch_that_is_dropped_at_any_moment_leaves_no_live_token_and
 fn pol_3_a_dispatch_can_be_dropped_outside_of_every_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
+    let stock = Stock::new(9, 9);
     let (b1, p1) = runtime.block_on(async {
-        let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+        let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
         let p1 = proxy(config("p1", "proxy", &store.url())).await;
         sees(&p1, &[&b1]).await;
         (b1, p1)
     });
-    shelf.shut();
+    stock.shut();
     let mut asking = Box::pin(p1.dispatch(Request::new(player("alice"))));
     runtime.block_on(async {
-        let reserved = eventually("the backend reserves", LIMIT, async || shelf.out() == 1);
+        let reserved = eventually("the backend reserves", LIMIT, async || stock.out() == 1);
         tokio::select! {
             _ = &mut asking => panic!("the gate is shut"),
             () = reserved => {}
         }
     });
     drop(asking);
-    shelf.open();
+    stock.open();
     runtime.block_on(async {
-        shelf.all_home().await;
+        stock.all_home().await;
         assert_eq!(b1.promised(), 0);
         transfer_of(&p1, Request::new(player("alice"))).await;
     });
@@ -139,8 +134,8 @@ fn pol_3_a_dispatch_can_be_dropped_outside_of_every_runtime() {
 #[tokio::test]
 async fn tok_5_a_claim_of_another_requests_token_is_given_up_when_its_answer_is_lost_or_its_player_leaves() {
     let store = TestStore::start();
-    let shelf = Shelf::new(5, 5);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(5, 5);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let wire = FaultProxy::start(&store);
     let mut setting = config("p1", "proxy", &wire.url());
     setting.store.command_timeout_ms = 5_000;
@@ -169,7 +164,7 @@ async fn tok_5_a_claim_of_another_requests_token_is_given_up_when_its_answer_is_
         eventually("the claim is given up", LIMIT, async || state(&mut conn, name).await == "RELEASED").await;
         assert_eq!(row(&mut conn, name).await["id"], first.token.id.as_str());
     }
-    shelf.all_home().await;
+    stock.all_home().await;
     let moved = transfer(&p2, "alice").await;
     assert_eq!(moved.server.as_str(), "b1");
     lands(&b1, "alice").await;

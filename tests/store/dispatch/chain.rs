@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use maitred::agent::{Reason, Request};
 use maitred::store::scripts;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, lands, pending, player, proxy, refused, region, row, sees, state, transfer,
     transfer_of, word,
@@ -17,7 +17,7 @@ use maitred_testkit::wait::eventually;
 #[tokio::test]
 async fn sel_5_a_backend_that_refuses_is_passed_over_and_rests_for_its_cooldown() {
     let store = TestStore::start();
-    let (full, roomy) = (Shelf::new(0, 100), Shelf::new(20_000, 50));
+    let (full, roomy) = (Stock::new(0, 100), Stock::new(20_000, 50));
     let b1 = backend(config("b1", "backend", &store.url()), &full).await;
     let b2 = backend(config("b2", "backend", &store.url()), &roomy).await;
     let mut setting = config("p1", "proxy", &store.url());
@@ -53,7 +53,7 @@ async fn sel_5_a_backend_that_refuses_is_passed_over_and_rests_for_its_cooldown(
 #[tokio::test]
 async fn sel_5_a_backend_that_hangs_is_given_up_after_the_attempts_time_and_its_late_place_goes_home() {
     let store = TestStore::start();
-    let (slow, quick) = (Shelf::new(5, 100), Shelf::new(5, 50));
+    let (slow, quick) = (Stock::new(5, 100), Stock::new(5, 50));
     let b1 = backend(config("b1", "backend", &store.url()), &slow).await;
     let b2 = backend(config("b2", "backend", &store.url()), &quick).await;
     let mut setting = config("p1", "proxy", &store.url());
@@ -81,7 +81,7 @@ async fn sel_5_a_backend_that_hangs_is_given_up_after_the_attempts_time_and_its_
 async fn sel_5_an_answer_that_comes_after_its_attempt_was_given_up_leaves_no_second_place_promised() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let (slow, quick) = (Shelf::new(5, 100), Shelf::new(5, 50));
+    let (slow, quick) = (Stock::new(5, 100), Stock::new(5, 50));
     let mut setting = config("b1", "backend", &wire.url());
     setting.store.command_timeout_ms = 1_200;
     let b1 = backend(setting, &slow).await;
@@ -110,10 +110,10 @@ async fn sel_5_an_answer_that_comes_after_its_attempt_was_given_up_leaves_no_sec
 #[tokio::test]
 async fn sel_5_no_more_than_the_configured_retries_are_made_in_the_order_of_one_snapshot() {
     let store = TestStore::start();
-    let shelves: Vec<Shelf> = [60, 50, 40, 30, 20].map(|kept| Shelf::new(0, kept)).into();
+    let shelves: Vec<Stock> = [60, 50, 40, 30, 20].map(|kept| Stock::new(0, kept)).into();
     let mut backends = Vec::new();
-    for (n, shelf) in shelves.iter().enumerate() {
-        backends.push(backend(config(&format!("b{n}"), "backend", &store.url()), shelf).await);
+    for (n, stock) in shelves.iter().enumerate() {
+        backends.push(backend(config(&format!("b{n}"), "backend", &store.url()), stock).await);
     }
     let mut setting = config("p1", "proxy", &store.url());
     setting.dispatch.max_retries = 2;
@@ -123,12 +123,12 @@ async fn sel_5_no_more_than_the_configured_retries_are_made_in_the_order_of_one_
 
     let refusal = refused(&p1, Request::new(player("alice"))).await;
     assert_eq!(refusal.reason, Reason::Refused);
-    let asked: Vec<usize> = shelves.iter().map(|shelf| shelf.asked().len()).collect();
+    let asked: Vec<usize> = shelves.iter().map(|stock| stock.asked().len()).collect();
     assert_eq!(asked, [1, 1, 1, 0, 0], "the first attempt and two more");
     for name in ["b0", "b1", "b2"] {
         assert!(refusal.detail.contains(&format!("{name}: no_place")), "{}", refusal.detail);
     }
-    let attempts: Vec<u32> = shelves[..3].iter().map(|shelf| shelf.asked()[0].attempt).collect();
+    let attempts: Vec<u32> = shelves[..3].iter().map(|stock| stock.asked()[0].attempt).collect();
     assert_eq!(attempts, [1, 2, 3]);
 }
 
@@ -136,11 +136,11 @@ async fn sel_5_no_more_than_the_configured_retries_are_made_in_the_order_of_one_
 async fn sel_5_backends_that_hang_rest_for_their_cooldown_and_the_chain_ends_inside_the_sum_of_its_timeouts() {
     const ATTEMPT_MS: u64 = 400;
     let store = TestStore::start();
-    let shelves: Vec<Shelf> = [60, 50, 40, 30, 20].map(|kept| Shelf::new(5, kept)).into();
+    let shelves: Vec<Stock> = [60, 50, 40, 30, 20].map(|kept| Stock::new(5, kept)).into();
     let mut backends = Vec::new();
-    for (n, shelf) in shelves.iter().enumerate() {
-        backends.push(backend(config(&format!("b{n}"), "backend", &store.url()), shelf).await);
-        shelf.shut();
+    for (n, stock) in shelves.iter().enumerate() {
+        backends.push(backend(config(&format!("b{n}"), "backend", &store.url()), stock).await);
+        stock.shut();
     }
     let mut setting = config("p1", "proxy", &store.url());
     setting.dispatch.attempt_timeout_ms = ATTEMPT_MS;
@@ -154,7 +154,7 @@ async fn sel_5_backends_that_hang_rest_for_their_cooldown_and_the_chain_ends_ins
     assert_eq!((refusal.reason, refusal.reason.message_key()), (Reason::Refused, "refused"));
     // Three attempts, the cancel behind them, and the scheduling of a busy machine.
     assert!(began.elapsed() < Duration::from_millis(3 * ATTEMPT_MS + 3_000), "{:?}", began.elapsed());
-    let asked = || shelves.iter().map(|shelf| shelf.asked().len()).collect::<Vec<_>>();
+    let asked = || shelves.iter().map(|stock| stock.asked().len()).collect::<Vec<_>>();
     assert_eq!(asked(), [1, 1, 1, 0, 0]);
 
     // Who hung is left alone, and nobody else is left.
@@ -163,16 +163,16 @@ async fn sel_5_backends_that_hang_rest_for_their_cooldown_and_the_chain_ends_ins
     let nobody = refused(&p1, Request::new(player("carol"))).await;
     assert_eq!(nobody.reason, Reason::NoCandidate);
     assert!((0..5).all(|n| nobody.detail.contains(&format!("b{n}: Cooling"))), "{}", nobody.detail);
-    shelves.iter().for_each(Shelf::open);
-    for shelf in &shelves {
-        shelf.all_home().await;
+    shelves.iter().for_each(Stock::open);
+    for stock in &shelves {
+        stock.all_home().await;
     }
 }
 
 #[tokio::test]
 async fn sel_6_a_named_server_and_region_is_never_answered_by_another_server() {
     let store = TestStore::start();
-    let (empty, roomy) = (Shelf::in_regions(0, 5, &["arena", "main"]), Shelf::in_regions(9, 9, &["arena", "main"]));
+    let (empty, roomy) = (Stock::in_regions(0, 5, &["arena", "main"]), Stock::in_regions(9, 9, &["arena", "main"]));
     let b1 = backend(config("b1", "backend", &store.url()), &empty).await;
     let b2 = backend(config("b2", "backend", &store.url()), &roomy).await;
     let mut setting = config("p1", "proxy", &store.url());
@@ -197,7 +197,7 @@ async fn sel_6_a_named_server_and_region_is_never_answered_by_another_server() {
 #[tokio::test]
 async fn sel_6_a_place_that_another_request_holds_elsewhere_does_not_answer_for_a_named_server() {
     let store = TestStore::start();
-    let (first, second) = (Shelf::new(9, 50), Shelf::new(9, 9));
+    let (first, second) = (Stock::new(9, 50), Stock::new(9, 9));
     let b1 = backend(config("b1", "backend", &store.url()), &first).await;
     let b2 = backend(config("b2", "backend", &store.url()), &second).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;

@@ -7,7 +7,7 @@ use maitred::agent::config::Config;
 use maitred::agent::{BackendAgent, Balanced, Outcome, ProxyAgent, Reason, Request, Source};
 use maitred::node::{Load, LoadSample, NodeRecord};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, config, id, key, lands, player, proxy, refused, region, sees, setup, transfer, transfer_of,
 };
@@ -15,9 +15,9 @@ use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
 /// A backend whose ticks take `mspt` ms.
-async fn busy(setting: Config, shelf: &Shelf, mspt: f64) -> BackendAgent<Shelf> {
+async fn busy(setting: Config, stock: &Stock, mspt: f64) -> BackendAgent<Stock> {
     let load = move || LoadSample { load: Load { mspt: Some(mspt), ..Load::default() }, ..LoadSample::default() };
-    let backend = setup(setting).backend(shelf.clone(), load).expect("a backend");
+    let backend = setup(setting).backend(stock.clone(), load).expect("a backend");
     eventually("the backend is a member", LIMIT, async || backend.agent().joined().await.ok()).await;
     backend
 }
@@ -25,15 +25,15 @@ async fn busy(setting: Config, shelf: &Shelf, mspt: f64) -> BackendAgent<Shelf> 
 /// The kept places say b1, the load says b2.
 struct Fleet {
     store: TestStore,
-    shelves: [Shelf; 2],
-    b1: BackendAgent<Shelf>,
-    b2: BackendAgent<Shelf>,
+    shelves: [Stock; 2],
+    b1: BackendAgent<Stock>,
+    b2: BackendAgent<Stock>,
 }
 
 impl Fleet {
     async fn start() -> Self {
         let store = TestStore::start();
-        let shelves = [Shelf::new(9, 50), Shelf::new(9, 5)];
+        let shelves = [Stock::new(9, 50), Stock::new(9, 5)];
         let b1 = busy(config("b1", "backend", &store.url()), &shelves[0], 90.0).await;
         let b2 = busy(config("b2", "backend", &store.url()), &shelves[1], 5.0).await;
         Self { store, shelves, b1, b2 }
@@ -52,7 +52,7 @@ impl Fleet {
     }
 
     fn asked(&self) -> usize {
-        self.shelves.iter().map(|shelf| shelf.asked().len()).sum()
+        self.shelves.iter().map(|stock| stock.asked().len()).sum()
     }
 }
 
@@ -107,7 +107,7 @@ async fn dsp_6_a_bare_request_goes_by_kept_places_where_there_is_a_lobby_and_by_
 #[tokio::test]
 async fn dsp_6_with_nobody_who_publishes_kept_places_the_lobby_pick_is_none() {
     let store = TestStore::start();
-    let silent = Shelf::in_regions(9, 9, &[]);
+    let silent = Stock::in_regions(9, 9, &[]);
     let b1 = busy(config("b1", "backend", &store.url()), &silent, 5.0).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
     sees(&p1, &[&b1]).await;

@@ -6,7 +6,7 @@ use maitred::agent::{BackendAgent, Outcome, ProxyAgent, Reason, Request, Source,
 use maitred::ids::RequestId;
 use maitred::node::{Control, KILL, kill_name};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, key, lands, operator, player, proxy, refused, sees, transfer, word,
 };
@@ -36,7 +36,7 @@ async fn dsp_1_nobody_to_ask_and_a_source_that_is_off_each_have_their_reason_and
 #[tokio::test]
 async fn pol_4_the_kill_switch_refuses_requests_and_lets_those_under_way_land() {
     let store = TestStore::start();
-    let (first, second) = (Shelf::new(9, 50), Shelf::new(9, 9));
+    let (first, second) = (Stock::new(9, 50), Stock::new(9, 9));
     let b1 = backend(config("b1", "backend", &store.url()), &first).await;
     let b2 = backend(config("b2", "backend", &store.url()), &second).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
@@ -72,7 +72,7 @@ async fn pol_4_the_kill_switch_refuses_requests_and_lets_those_under_way_land() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dsp_1_two_proxies_asked_for_one_player_at_once_send_them_to_one_place() {
     let store = TestStore::start();
-    let shelves = [Shelf::new(60, 50), Shelf::new(60, 50)];
+    let shelves = [Stock::new(60, 50), Stock::new(60, 50)];
     let b1 = backend(config("b1", "backend", &store.url()), &shelves[0]).await;
     let b2 = backend(config("b2", "backend", &store.url()), &shelves[1]).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
@@ -97,11 +97,11 @@ async fn dsp_1_two_proxies_asked_for_one_player_at_once_send_them_to_one_place()
             }
         }
         assert_eq!(moved.len(), 1, "{name}: exactly one proxy moves the player");
-        let there: &BackendAgent<Shelf> = if moved[0].server.as_str() == "b1" { &b1 } else { &b2 };
+        let there: &BackendAgent<Stock> = if moved[0].server.as_str() == "b1" { &b1 } else { &b2 };
         lands(there, &name).await;
     }
-    for shelf in &shelves {
-        shelf.all_home().await;
+    for stock in &shelves {
+        stock.all_home().await;
     }
     assert_eq!(shelves[0].used() + shelves[1].used(), 40, "one place a player");
 }
@@ -110,8 +110,8 @@ async fn dsp_1_two_proxies_asked_for_one_player_at_once_send_them_to_one_place()
 async fn nod_4_a_proxy_without_a_lease_says_so_and_goes_on_when_it_has_one_again() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(9, 9);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     // Whoever asked the store would wait for twice as long as is allowed below.
     let mut setting = config("p1", "proxy", &wire.url());
     (setting.store.command_timeout_ms, setting.store.operation_timeout_ms) = (10_000, 20_000);
@@ -124,7 +124,7 @@ async fn nod_4_a_proxy_without_a_lease_says_so_and_goes_on_when_it_has_one_again
     let refusal = refused(&p1, Request::new(player("alice"))).await;
     assert_eq!((refusal.reason, refusal.reason.message_key()), (Reason::LeaseLost, "storeDown"));
     assert!(began.elapsed() < Duration::from_secs(5), "it asked nobody: {:?}", began.elapsed());
-    assert!(shelf.asked().is_empty());
+    assert!(stock.asked().is_empty());
     wire.resume();
     eventually("the lease is back", LIMIT, async || p1.agent().lease().is_valid()).await;
     assert_eq!(p1.agent().lease().epoch(), epoch, "nobody took the id");
@@ -140,7 +140,7 @@ const DISPATCH_MAX: Duration = Duration::from_millis(4 * 400 + 1_200 + 2_500);
 /// One operation, or a read, with the same allowance.
 const CALL_MAX: Duration = Duration::from_millis(1_200 + 2_500);
 
-async fn ends_inside_its_time(p1: &ProxyAgent, b1: &BackendAgent<Shelf>, transfer: &Transfer) {
+async fn ends_inside_its_time(p1: &ProxyAgent, b1: &BackendAgent<Stock>, transfer: &Transfer) {
     let began = Instant::now();
     let refusal = refused(p1, Request::new(player("bob"))).await;
     assert!(matches!(refusal.reason, Reason::StoreDown | Reason::LeaseLost), "{refusal:?}");
@@ -168,7 +168,7 @@ async fn ends_inside_its_time(p1: &ProxyAgent, b1: &BackendAgent<Shelf>, transfe
 async fn sto_13_without_the_store_every_call_ends_inside_its_time_with_a_typed_error() {
     for frozen in [false, true] {
         let mut store = TestStore::start();
-        let shelf = Shelf::new(9, 9);
+        let stock = Stock::new(9, 9);
         let short = |name: &str, role: &str| {
             let mut setting = config(name, role, &store.url());
             setting.store.command_timeout_ms = 300;
@@ -177,7 +177,7 @@ async fn sto_13_without_the_store_every_call_ends_inside_its_time_with_a_typed_e
             setting.dispatch.attempt_timeout_ms = 400;
             setting
         };
-        let b1 = backend(short("b1", "backend"), &shelf).await;
+        let b1 = backend(short("b1", "backend"), &stock).await;
         let p1 = proxy(short("p1", "proxy")).await;
         sees(&p1, &[&b1]).await;
         // A busy machine may take longer for a try than these times allow.
@@ -200,6 +200,6 @@ async fn sto_13_without_the_store_every_call_ends_inside_its_time_with_a_typed_e
             let landed = eventually("a definite answer", LIMIT, async || word(&b1, "alice").await.ok()).await;
             assert!(matches!(landed, "landed" | "none"), "{landed}");
         }
-        shelf.check();
+        stock.check();
     }
 }

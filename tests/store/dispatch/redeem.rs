@@ -11,10 +11,11 @@ use maitred::store::scripts;
 use maitred::token::ClaimOutcome;
 use redis::aio::MultiplexedConnection;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
-    LIMIT, backend, config, key, lands, operator, pending, player, proxy, quiet, reads, sees, state, transfer, word,
+    LIMIT, backend, config, key, lands, operator, pending, player, proxy, reads, sees, state, transfer, word,
 };
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -25,12 +26,9 @@ fn consume() -> String {
 
 #[tokio::test]
 async fn dsp_3_a_join_takes_the_reserved_place_and_its_payload_without_a_read() {
-    let store = TestStore::start();
-    let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(quiet(config("b1", "backend", &wire.url())), &shelf).await;
-    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").wired("b1").quiet().up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let wire = fleet.wire();
     let moved = transfer(&p1, "alice").await;
     // DSP-2: what was resolved at the destination travels with the token.
     assert!(moved.payload().get().contains("\"x\":0"), "{}", moved.payload());
@@ -43,60 +41,56 @@ async fn dsp_3_a_join_takes_the_reserved_place_and_its_payload_without_a_read() 
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!((wire.count(&consume()), reads(&wire)), (1, 0));
+    assert_eq!((wire.count(&consume()), reads(wire)), (1, 0));
     // Somebody who has nothing here costs nothing at all.
     assert_eq!(word(&b1, "stranger").await.expect("an answer"), "none");
-    assert_eq!((wire.count("EVALSHA"), reads(&wire)), (1, 0));
-    let mut conn = store.conn().await;
+    assert_eq!((wire.count("EVALSHA"), reads(wire)), (1, 0));
+    let mut conn = fleet.store.conn().await;
     assert_eq!(state(&mut conn, "alice").await, "CONSUMED");
 }
 
 #[tokio::test]
 async fn dsp_3_a_token_that_nobody_claimed_lets_nobody_in_until_it_is() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     let held = pending(&p1, "b1", "alice").await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "not_claimed");
-    assert_eq!((shelf.out(), b1.promised()), (1, 1), "the place is still the player's");
+    assert_eq!((stock.out(), b1.promised()), (1, 1), "the place is still the player's");
     let by = NodeEpoch { id: p1.agent().lease().id().clone(), epoch: p1.agent().lease().epoch() };
     let claimed = p1.agent().book().claim(&held.token, &by, &OperationId::fresh()).await.expect("an answer");
     assert!(matches!(claimed, ClaimOutcome::Claimed(_)));
     lands(&b1, "alice").await;
-    shelf.all_home().await;
+    stock.all_home().await;
 }
 
 // TOK-4, R-11: whoever has the store's password but not the secret can turn a row; nobody gets in by it.
 #[tokio::test]
 async fn dsp_3_a_used_token_whose_row_claims_to_be_live_again_is_a_replay_and_audited() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     transfer(&p1, "alice").await;
     lands(&b1, "alice").await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none", "the row says that it is used");
     let audit = b1.agent().verifier().audit();
     assert_eq!(audit.count(AuditReason::TokenReplay), 0);
 
-    let mut conn = store.conn().await;
+    let mut conn = fleet.store.conn().await;
     let turn: redis::RedisResult<()> =
         redis::cmd("HSET").arg(key("token:alice")).arg("state").arg("CLAIMED").query_async(&mut conn).await;
     turn.unwrap();
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "replay");
     assert_eq!(audit.count(AuditReason::TokenReplay), 1);
-    shelf.all_home().await;
-    assert_eq!(shelf.used(), 1);
+    stock.all_home().await;
+    assert_eq!(stock.used(), 1);
 }
 
 #[tokio::test]
 async fn tok_8_tokens_of_a_backend_that_started_again_are_refused_and_its_new_inventory_gains_none() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let (old, new) = (Shelf::new(9, 9), Shelf::new(4, 9));
+    let (old, new) = (Stock::new(9, 9), Stock::new(4, 9));
     let dead = backend(config("b1", "backend", &store.url()), &old).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
     sees(&p1, &[&dead]).await;
@@ -136,12 +130,9 @@ async fn tok_8_tokens_of_a_backend_that_started_again_are_refused_and_its_new_in
 // R-1, STO-10: the operation is repeated, and its own success is no replay.
 #[tokio::test]
 async fn dsp_3_a_join_whose_answer_was_lost_on_the_wire_lands_once() {
-    let store = TestStore::start();
-    let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(config("b1", "backend", &wire.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").wired("b1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (stock, wire) = (b1.inventory().clone(), fleet.wire());
     for (name, action) in [("alice", Action::Cut), ("bob", Action::Silent)] {
         transfer(&p1, name).await;
         let (before, dropped) = (wire.count(&consume()), wire.dropped());
@@ -154,7 +145,7 @@ async fn dsp_3_a_join_whose_answer_was_lost_on_the_wire_lands_once() {
                 wire.cut_all();
             });
             let Redeemed::Landed { place, .. } = landed.expect("landed") else { panic!("not landed") };
-            shelf.hand_over(place);
+            stock.hand_over(place);
         } else {
             lands(&b1, name).await;
         }
@@ -162,8 +153,8 @@ async fn dsp_3_a_join_whose_answer_was_lost_on_the_wire_lands_once() {
         assert_eq!(word(&b1, name).await.expect("an answer"), "none", "once");
     }
     assert_eq!(b1.agent().verifier().audit().count(AuditReason::TokenReplay), 0);
-    shelf.all_home().await;
-    assert_eq!(shelf.used(), 2);
+    stock.all_home().await;
+    assert_eq!(stock.used(), 2);
 }
 
 // R-11: after the operation's time the outcome is not known; the place waits until it is.
@@ -171,36 +162,34 @@ async fn dsp_3_a_join_whose_answer_was_lost_on_the_wire_lands_once() {
 async fn dsp_3_a_join_of_unknown_outcome_keeps_its_place_and_the_next_one_gets_it() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(9, 9);
+    let stock = Stock::new(9, 9);
     let mut setting = config("b1", "backend", &wire.url());
     setting.store.command_timeout_ms = 200;
     setting.store.operation_timeout_ms = 600;
     // No sweep in between settles it: the join itself has to.
     setting.tokens.reap_interval_ms = 60_000;
-    let b1 = backend(setting, &shelf).await;
+    let b1 = backend(setting, &stock).await;
     let p1 = proxy(config("p1", "proxy", &store.url())).await;
     sees(&p1, &[&b1]).await;
     transfer(&p1, "alice").await;
     wire.drop_replies_of(&consume(), 100, Action::Silent);
     let error = b1.redeem(&player("alice")).await.expect_err("nothing is heard");
     assert!(error.may_have_changed() && error.is_retryable(), "{error:?}");
-    assert_eq!((shelf.out(), b1.promised()), (1, 1), "neither handed over nor given back");
+    assert_eq!((stock.out(), b1.promised()), (1, 1), "neither handed over nor given back");
     wire.pass();
     wire.cut_all();
     let landed = eventually("the next join decides", LIMIT, async || word(&b1, "alice").await.ok()).await;
     assert_eq!(landed, "landed");
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none");
-    assert_eq!((shelf.used(), shelf.out(), b1.promised()), (1, 0, 0));
-    shelf.check();
+    assert_eq!((stock.used(), stock.out(), b1.promised()), (1, 0, 0));
+    stock.check();
 }
 
 #[tokio::test]
 async fn dsp_3_two_joins_of_one_player_at_once_get_one_place() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(30, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 30).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     for n in 0..10 {
         let name = format!("p{n}");
         transfer(&p1, &name).await;
@@ -209,18 +198,16 @@ async fn dsp_3_two_joins_of_one_player_at_once_get_one_place() {
         words.sort_unstable();
         assert_eq!(words, ["in_progress", "landed"]);
     }
-    assert_eq!(shelf.used(), 10);
-    shelf.check();
+    assert_eq!(stock.used(), 10);
+    stock.check();
 }
 
 // A join whose future is dropped half-way leaves the token to the settling loop and to the next join.
 #[tokio::test]
 async fn r_11_a_join_that_is_dropped_half_way_loses_no_place() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(40, 9);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = proxy(config("p1", "proxy", &store.url())).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 40).proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     for n in 0..20 {
         let name = format!("p{n}");
         transfer(&p1, &name).await;
@@ -228,7 +215,7 @@ async fn r_11_a_join_that_is_dropped_half_way_loses_no_place() {
         let cut = tokio::time::timeout(Duration::from_micros(n * 30), b1.redeem(&who)).await;
         if let Ok(landed) = cut {
             let Redeemed::Landed { place, .. } = landed.expect("an answer") else { panic!("not landed") };
-            shelf.hand_over(place);
+            stock.hand_over(place);
         } else {
             let landed = eventually("the next join gets it", LIMIT, async || {
                 word(&b1, &name).await.ok().filter(|word| *word != "in_progress")
@@ -236,20 +223,20 @@ async fn r_11_a_join_that_is_dropped_half_way_loses_no_place() {
             assert_eq!(landed.await, "landed", "{name}");
         }
     }
-    assert_eq!((shelf.used(), shelf.out()), (20, 0));
-    shelf.check();
+    assert_eq!((stock.used(), stock.out()), (20, 0));
+    stock.check();
 }
 
 #[tokio::test]
 async fn tok_3_a_token_whose_time_is_over_lets_nobody_in_and_its_place_goes_home_once() {
     let store = TestStore::start();
-    let shelf = Shelf::new(9, 9);
+    let stock = Stock::new(9, 9);
     let short = |name: &str, role: &str| {
         let mut setting = config(name, role, &store.url());
         setting.tokens.ttl_ms = 1_500;
         setting
     };
-    let b1 = backend(short("b1", "backend"), &shelf).await;
+    let b1 = backend(short("b1", "backend"), &stock).await;
     let p1 = proxy(short("p1", "proxy")).await;
     sees(&p1, &[&b1]).await;
     let moved = transfer(&p1, "alice").await;
@@ -259,7 +246,7 @@ async fn tok_3_a_token_whose_time_is_over_lets_nobody_in_and_its_place_goes_home
     .await;
     assert_eq!(moved.left_ms(), 0, "R-14: the application is told not to move the player any more");
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none");
-    shelf.all_home().await;
+    stock.all_home().await;
     assert_eq!(word(&b1, "alice").await.expect("an answer"), "none");
     let mut conn = store.conn().await;
     eventually("somebody swept it", LIMIT, async || state(&mut conn, "alice").await == "EXPIRED").await;
@@ -268,19 +255,17 @@ async fn tok_3_a_token_whose_time_is_over_lets_nobody_in_and_its_place_goes_home
 // R-25: lines that come with a pushed config would let more players in than there are places, until each backend restarts.
 #[tokio::test]
 async fn r_25_lines_that_are_pushed_hold_the_places_of_arrivals_from_then_on() {
-    let store = TestStore::start();
-    let mut conn = store.conn().await;
-    let shelf = Shelf::new(9, 9);
-    let b1 = backend(quiet(config("b1", "backend", &store.url())), &shelf).await;
-    let p1 = proxy(quiet(config("p1", "proxy", &store.url()))).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 9).proxy("p1").quiet().up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let store = &fleet.store;
+    let mut conn = fleet.store.conn().await;
     let held = async |conn: &mut MultiplexedConnection| -> Vec<String> {
         redis::cmd("ZRANGE").arg(key("held:b1")).arg(0).arg(-1).query_async(conn).await.expect("ZRANGE")
     };
     transfer(&p1, "alice").await;
     lands(&b1, "alice").await;
     assert!(held(&mut conn).await.is_empty(), "without lines nobody reads it");
-    let (by, verifier) = operator(&store).await;
+    let (by, verifier) = operator(store).await;
     // A place is promised for more than two beats, and these are slow.
     let push = r#"{"lines":{"login":{"arriveMs":3600000,"passMs":3600000}}}"#;
     Control::default().put(&by, &verifier, CONFIG, push, "ops").await.expect("the store answers");

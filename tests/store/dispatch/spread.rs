@@ -8,22 +8,22 @@ use futures_util::future::join_all;
 use maitred::agent::config::Config;
 use maitred::agent::{BackendAgent, Outcome, ProxyAgent, Request};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, key, player, proxy, quiet, sees, transfer};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
 /// Backends that are alike, and no beat of theirs in the time of a test.
-async fn backends(store: &TestStore, shelves: &[Shelf]) -> Vec<BackendAgent<Shelf>> {
-    let start = |(n, shelf): (usize, &Shelf)| {
+async fn backends(store: &TestStore, shelves: &[Stock]) -> Vec<BackendAgent<Stock>> {
+    let start = |(n, stock): (usize, &Stock)| {
         let setting = quiet(config(&format!("b{n}"), "backend", &store.url()));
-        let shelf = shelf.clone();
-        async move { backend(setting, &shelf).await }
+        let stock = stock.clone();
+        async move { backend(setting, &stock).await }
     };
     join_all(shelves.iter().enumerate().map(start)).await
 }
 
-async fn chooser(store: &TestStore, name: &str, shared: bool, backends: &[BackendAgent<Shelf>]) -> ProxyAgent {
+async fn chooser(store: &TestStore, name: &str, shared: bool, backends: &[BackendAgent<Stock>]) -> ProxyAgent {
     let mut setting: Config = quiet(config(name, "proxy", &store.url()));
     setting.routing.lobby_mode = false;
     setting.selector.recent_picks.shared = shared;
@@ -41,7 +41,7 @@ async fn sel_9_a_thousand_requests_of_four_proxies_inside_one_beat_are_spread_ev
     const PROXIES: usize = 4;
     const REQUESTS: usize = 1_000;
     let store = TestStore::start();
-    let shelves: Vec<Shelf> = (0..5).map(|_| Shelf::new(1_000, 9)).collect();
+    let shelves: Vec<Stock> = (0..5).map(|_| Stock::new(1_000, 9)).collect();
     let backends = backends(&store, &shelves).await;
     let mut proxies = Vec::new();
     for n in 0..PROXIES {
@@ -57,7 +57,7 @@ async fn sel_9_a_thousand_requests_of_four_proxies_inside_one_beat_are_spread_ev
             assert!(matches!(outcome, Ok(Outcome::Transfer(_))), "{outcome:?}");
         }
     }
-    let asked: Vec<usize> = shelves.iter().map(|shelf| shelf.asked().len()).collect();
+    let asked: Vec<usize> = shelves.iter().map(|stock| stock.asked().len()).collect();
     let even = REQUESTS / shelves.len();
     assert_eq!(asked.iter().sum::<usize>(), REQUESTS);
     assert!(asked.iter().all(|count| count.abs_diff(even) <= even / 10), "{asked:?}, even is {even}");
@@ -89,7 +89,7 @@ async fn lead(proxy: &ProxyAgent, name: &str, counts: &mut [usize; 3]) -> usize 
 async fn sel_9_a_proxy_leaves_alone_whom_another_one_picked_only_where_picks_are_shared() {
     for shared in [true, false] {
         let store = TestStore::start();
-        let shelves = [Shelf::new(99, 9), Shelf::new(99, 9), Shelf::new(99, 9)];
+        let shelves = [Stock::new(99, 9), Stock::new(99, 9), Stock::new(99, 9)];
         let backends = backends(&store, &shelves).await;
         let p1 = chooser(&store, "p1", shared, &backends).await;
         let p2 = chooser(&store, "p2", shared, &backends).await;

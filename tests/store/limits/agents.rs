@@ -11,7 +11,7 @@ use maitred::limit::{Limit, Verdict};
 use maitred::store::{Script, scripts};
 use redis::aio::MultiplexedConnection;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, bill, config, key, keys, lands, player, proxy, refused, sees, transfer};
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
@@ -115,9 +115,9 @@ async fn pol_6_four_proxies_and_a_thousand_tries_let_exactly_the_allowed_number_
 async fn pol_6_a_thousand_requests_of_fifty_players_at_four_proxies_get_one_place_each() {
     const PLAYERS: usize = 50;
     let store = TestStore::start();
-    let shelf = Shelf::new(1_000, 1_000);
+    let stock = Stock::new(1_000, 1_000);
     let cooldown = Limit::cooldown(HOUR_MS).expect("valid");
-    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &stock).await;
     let (proxies, wires) = proxies(&store, &[("command", cooldown)]).await;
     for proxy in &proxies {
         sees(proxy, &[&b1]).await;
@@ -153,7 +153,7 @@ async fn pol_6_a_thousand_requests_of_fifty_players_at_four_proxies_get_one_plac
     for name in moved.keys() {
         assert_eq!(charged(&mut conn, "command", name).await, 1, "{name}");
     }
-    assert_eq!(shelf.out(), 50, "and no place is promised beside those");
+    assert_eq!(stock.out(), 50, "and no place is promised beside those");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,22 +178,22 @@ async fn pol_6_a_request_that_was_never_served_costs_nothing() {
     assert!(!left.iter().any(|key| key.starts_with("limit:")), "STO-16: {left:?}");
 
     // A request that its application gave up is refunded in the background.
-    let shelf = Shelf::new(10, 10);
-    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
+    let stock = Stock::new(10, 10);
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &stock).await;
     for proxy in &proxies {
         sees(proxy, &[&b1]).await;
     }
-    shelf.shut();
+    stock.shut();
     let dropped = tokio::spawn({
         let proxy = Arc::clone(&proxies[0]);
         async move { proxy.dispatch(Request::new(player("alice"))).await }
     });
-    eventually("the backend is asked", LIMIT, async || !shelf.asked().is_empty()).await;
+    eventually("the backend is asked", LIMIT, async || !stock.asked().is_empty()).await;
     assert_eq!(charged(&mut conn, "command", "alice").await, 1, "charged before it is served");
     let meanwhile = refused(&proxies[1], Request::new(player("alice"))).await;
     assert_eq!(meanwhile.reason, Reason::Limited, "one at a time");
     dropped.abort();
-    shelf.open();
+    stock.open();
     eventually("it is refunded", LIMIT, async || charged(&mut conn, "command", "alice").await == 0).await;
     transfer(&proxies[2], "alice").await;
     lands(&b1, "alice").await;
@@ -208,8 +208,8 @@ async fn pol_6_a_request_that_was_never_served_costs_nothing() {
 async fn pol_6_a_limit_adds_one_call_to_the_bill_and_a_store_that_is_away_costs_the_player_nothing() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(10, 10);
-    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &shelf).await;
+    let stock = Stock::new(10, 10);
+    let b1 = backend(limited(config("b1", "backend", &store.url()), &[]), &stock).await;
     let mut patient =
         limited(config("p1", "proxy", &wire.url()), &[("command", Limit::cooldown(HOUR_MS).expect("valid"))]);
     (patient.store.command_timeout_ms, patient.store.operation_timeout_ms) = (500, 600);

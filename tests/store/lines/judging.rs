@@ -8,7 +8,7 @@ use maitred::node::LoadSample;
 use tokio::time::Instant;
 
 use super::world::{World, end, line, lined, waits};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, key, sees, setup, transfer};
 use maitred::agent::Update;
 use maitred::agent::config::LineConfig;
@@ -33,7 +33,7 @@ async fn r_43_who_has_just_come_takes_nothing_from_one_that_comes_a_little_later
         let late = world.proxy_at("p2", &wire.url()).await;
         let backend_config = lined("b1", "backend", &world.store.url(), &world.line);
         let load = || LoadSample { soft_cap: 10, ..LoadSample::default() };
-        let backend = setup(backend_config).backend(Shelf::new(9, 9), load).expect("a backend");
+        let backend = setup(backend_config).backend(Stock::new(9, 9), load).expect("a backend");
         sees(&late, &[&backend]).await;
         let _claimed = transfer(&late, "alice").await;
         backend.agent().set_accepting(false);

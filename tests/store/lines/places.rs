@@ -14,7 +14,7 @@ use maitred::store::scripts;
 use tokio::time::timeout;
 
 use super::world::{Server, World, admitted, gets_in, line, lined, login, sees_accepting, waits};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, key, lands, player, proxy, refused, sees, setup, transfer};
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::wait::eventually;
@@ -96,10 +96,10 @@ async fn r_40_the_half_that_did_not_redeem_counts_each_player_once() {
 }
 
 /// A backend with ten places, whose inventory alone has more to give.
-async fn stocked(world: &World) -> BackendAgent<Shelf> {
+async fn stocked(world: &World) -> BackendAgent<Stock> {
     let load = || LoadSample { soft_cap: 10, ..LoadSample::default() };
     let config = lined("b1", "backend", &world.store.url(), &world.line);
-    let backend = setup(config).backend(Shelf::new(30, 30), load).expect("a backend");
+    let backend = setup(config).backend(Stock::new(30, 30), load).expect("a backend");
     eventually("the backend is a member", LIMIT, async || backend.agent().joined().await.ok()).await;
     backend
 }

@@ -12,7 +12,7 @@ use maitred::queue::Line;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, config, key, operator, player, proxy, setup};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -40,7 +40,7 @@ pub fn lined(name: &str, role: &str, url: &str, line: &LineConfig) -> Config {
 
 /// A backend with a soft cap, and the number of its players.
 pub struct Server {
-    pub agent: BackendAgent<Shelf>,
+    pub agent: BackendAgent<Stock>,
     pub players: Arc<AtomicU64>,
 }
 
@@ -53,7 +53,7 @@ impl Server {
         };
         let mut config = lined(name, "backend", url, line);
         config.node.role = Role::backend();
-        let agent = setup(config).backend(Shelf::new(0, 0), load).expect("a backend");
+        let agent = setup(config).backend(Stock::new(0, 0), load).expect("a backend");
         eventually("the backend is a member", LIMIT, async || agent.agent().joined().await.ok()).await;
         Self { agent, players }
     }

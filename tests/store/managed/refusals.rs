@@ -9,7 +9,7 @@ use maitred::store::scripts;
 
 use super::relay::Relay;
 use super::{Host, disabled, enabled, is_enabled, now, problems, state, text};
-use crate::fixtures::agents::{LIMIT, key, keyring, operator, player, refused, shelf::Shelf};
+use crate::fixtures::agents::{LIMIT, key, keyring, operator, player, refused, stock::Stock};
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -113,8 +113,8 @@ async fn pol_3_a_store_that_cannot_be_used_is_tried_again() {
     acl(&["-script|load", "-subscribe"]).await;
     let url = wire.url().replace("redis://", "redis://op:pw@");
     let host = Host::new(&text("b1", &url, ""));
-    let shelf = Arc::new(Shelf::new(3, 3));
-    let backend = host.backend(&shelf);
+    let stock = Arc::new(Stock::new(3, 3));
+    let backend = host.backend(&stock);
     disabled(&backend, "did not answer").await;
     wire.refuse(false);
     disabled(&backend, "script|load").await;

@@ -8,7 +8,7 @@ use maitred::store::scripts;
 
 use super::{Host, ManagedState, enabled, is_enabled, now, problems, state, text};
 use crate::fixtures::agents::{
-    LIMIT, key, pending, player, refused, sees, shelf::Shelf, state as token_state, transfer,
+    LIMIT, key, pending, player, refused, sees, state as token_state, stock::Stock, transfer,
 };
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
@@ -49,7 +49,7 @@ async fn r_11_a_change_of_identity_starts_a_new_agent_over_the_same_places() {
     let store = TestStore::start();
     let mut conn = store.conn().await;
     let wire = FaultProxy::start(&store);
-    let shelf = Arc::new(Shelf::new(3, 3));
+    let stock = Arc::new(Stock::new(3, 3));
     let times = "tokens: { ttlMs: 8000, reapIntervalMs: 300 }\n\
                  store: { commandTimeoutMs: 300, operationTimeoutMs: 600, connectTimeoutMs: 300, url: \"URL\" }\n";
     let of = |id: &str| {
@@ -57,7 +57,7 @@ async fn r_11_a_change_of_identity_starts_a_new_agent_over_the_same_places() {
         file.replace("store: { url: \"URL\" }\n", times).replace("URL", &wire.url())
     };
     let host = Host::new(&of("b1"));
-    let backend = host.backend(&shelf);
+    let backend = host.backend(&stock);
     let entrance_host = Host::new(&text("p1", &store.url(), ""));
     let entrance = entrance_host.proxy();
     enabled(&backend).await;
@@ -69,7 +69,7 @@ async fn r_11_a_change_of_identity_starts_a_new_agent_over_the_same_places() {
     transfer(&p1, "unheard").await;
     wire.drop_replies_of(&format!("EVALSHA {}", scripts::TOKEN_CONSUME.pinned()), 1_000, Action::Cut);
     b1.redeem(&player("unheard")).await.expect_err("no answer");
-    assert_eq!((token_state(&mut conn, "unheard").await.as_str(), shelf.out()), ("CONSUMED", 2));
+    assert_eq!((token_state(&mut conn, "unheard").await.as_str(), stock.out()), ("CONSUMED", 2));
 
     host.write(&of("b2"));
     assert_eq!(backend.reload().await.expect("good"), Reloaded::Restarted { changed: vec!["node"] });
@@ -78,7 +78,7 @@ async fn r_11_a_change_of_identity_starts_a_new_agent_over_the_same_places() {
     assert_eq!((b2.agent().lease().id().as_str(), token_state(&mut conn, "held").await.as_str()), ("b2", "RELEASED"));
     let gone: bool = redis::cmd("EXISTS").arg(key("node:b1")).query_async(&mut conn).await.expect("EXISTS");
     assert!(!gone, "b1 left");
-    assert_eq!(shelf.out(), 1, "what is not known does not go back yet");
+    assert_eq!(stock.out(), 1, "what is not known does not go back yet");
     // Nothing is promised twice meanwhile, and the old place comes home when its outcome is known and its time over.
     sees(&p1, &[&b2]).await;
     transfer(&p1, "carol").await;
@@ -93,9 +93,9 @@ async fn r_11_a_change_of_identity_starts_a_new_agent_over_the_same_places() {
         _ => None,
     })
     .await;
-    shelf.hand_over(landed);
-    shelf.all_home_within(Duration::from_secs(40)).await;
-    assert_eq!(shelf.used(), 1);
+    stock.hand_over(landed);
+    stock.all_home_within(Duration::from_secs(40)).await;
+    assert_eq!(stock.used(), 1);
 }
 
 // POL-2, POL-3: switched off there is nothing of it, and back on it is there again.
@@ -110,8 +110,8 @@ fn pol_3_switched_off_everything_stops_and_switched_on_it_starts() {
         let before = tasks();
         let on = text("b1", &store.url(), "");
         let host = Host::new(&on.replace("enabled: true", "enabled: false"));
-        let shelf = Arc::new(Shelf::new(1, 1));
-        let backend = host.backend(&shelf);
+        let stock = Arc::new(Stock::new(1, 1));
+        let backend = host.backend(&stock);
         state(&backend, "it is off", |state| *state == ManagedState::Off).await;
         eventually("no task is left", LIMIT, async || tasks() == before).await;
         host.write(&on);
@@ -127,7 +127,7 @@ fn pol_3_switched_off_everything_stops_and_switched_on_it_starts() {
         assert_eq!(backend.reload().await.expect("good"), Reloaded::Started);
         enabled(&backend).await;
         backend.stop().await;
-        shelf.check();
+        stock.check();
     });
 }
 

@@ -10,7 +10,7 @@ use maitred::place::{Absence, AttemptEnd, Decision, Origin, Placed, ServerView, 
 use tokio_util::sync::CancellationToken;
 
 use super::{PATIENT, Plugin, ends, name};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{self as fleet, config, id, pending, player, proxy, sees, setup};
 use crate::fixtures::listener::{Backend, Closed};
 use maitred_testkit::store::TestStore;
@@ -31,10 +31,10 @@ async fn placed(proxy: &ProxyAgent) -> Placed {
 }
 
 /// A node whose players go to `at`.
-async fn node(store: &TestStore, own: &str, at: &Backend) -> BackendAgent<Shelf> {
+async fn node(store: &TestStore, own: &str, at: &Backend) -> BackendAgent<Stock> {
     let mut config = config(own, "backend", &store.url());
     config.node.addr = at.text();
-    fleet::backend(config, &Shelf::new(5, 5)).await
+    fleet::backend(config, &Stock::new(5, 5)).await
 }
 
 /// Waits until the proxy resolves the name so.

@@ -1,16 +1,16 @@
 use maitred::ids::Role;
 use maitred::queue::{Admitter, Choice, Entered, LineOptions, Position};
 
-use crate::fixtures::lines::{Hall, login, player, rounds, snapshot};
+use crate::fixtures::lines::{TestZone, login, player, rounds, snapshot};
 use maitred_testkit::store::TestStore;
 
 // QUE-10: 3 to 1, neither starves, and one that was idle does not make up for it.
 #[tokio::test]
 async fn que_10_lanes_are_served_by_their_ratio() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let b1 = hall.member("b1", Role::backend(), 100_000).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let b1 = zone.member("b1", Role::backend(), 100_000).await;
     let line = p1.line(&LineOptions { lanes: vec![3, 1], ..login(100_000, 50_000) });
     let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
     let mut next = [0, 0];
@@ -20,7 +20,7 @@ async fn que_10_lanes_are_served_by_their_ratio() {
     for n in 0..100 {
         enter(1, n).await;
     }
-    hall.open_gate("login").await;
+    zone.open_gate("login").await;
     let mut order: Vec<(u16, String)> = Vec::new();
     for _ in 0..2 {
         let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
@@ -41,7 +41,7 @@ async fn que_10_lanes_are_served_by_their_ratio() {
     let Position::Waiting { position, .. } = line.position(&probe).await.unwrap() else { panic!("waits") };
     assert_eq!(announced[usize::try_from(position).unwrap() - 1], probe);
     while order.len() < 640 {
-        hall.open_gate("login").await;
+        zone.open_gate("login").await;
         let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
         order.extend(round.admitted.iter().map(|a| (a.lane, a.pass.player.to_string())));
     }
@@ -62,8 +62,8 @@ async fn que_10_lanes_are_served_by_their_ratio() {
 #[tokio::test]
 async fn que_1_who_enters_again_stays_in_the_lane_of_the_first_time() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
     let line = p1.line(&LineOptions { lanes: vec![3, 1], ..login(500, 1) });
     let (Entered::Waiting(first), _) = p1.enter_lane(&line, "alice", 1).await else { panic!("waits") };
     let (Entered::Waiting(again), _) = p1.enter_lane(&line, "alice", 0).await else { panic!("waits") };

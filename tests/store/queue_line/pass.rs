@@ -4,13 +4,13 @@ use maitred::queue::{Admission, Admitter, Attributes, Choice, Entered, Failed, L
 use maitred::store::Verifier;
 use redis::AsyncCommands;
 
-use crate::fixtures::lines::{Hall, Member, login, other_secret, player, rounds, secret, snapshot};
+use crate::fixtures::lines::{Member, TestZone, login, other_secret, player, rounds, secret, snapshot};
 use maitred_testkit::store::TestStore;
 
-async fn admitted(hall: &Hall, p1: &Member, b1: &Member, name: &str) -> Admission {
+async fn admitted(zone: &TestZone, p1: &Member, b1: &Member, name: &str) -> Admission {
     let line = p1.line(&login(10_000, 1_000));
     p1.waits(&line, name).await;
-    hall.open_gate("login").await;
+    zone.open_gate("login").await;
     let mut admitter = Admitter::new(line, Choice::Backend, 1);
     let round = rounds(&mut admitter, &p1.who, &snapshot(&[b1])).await.unwrap();
     round.admitted.into_iter().next().unwrap_or_else(|| panic!("{name} was not admitted"))
@@ -29,11 +29,11 @@ fn verifier(zone: &str, secrets: &[u8]) -> Verifier {
 #[tokio::test]
 async fn que_7_a_pass_is_verified_without_the_store_and_each_refusal_is_its_own() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 9).await);
-    let admission = admitted(&hall, &p1, &b1, "alice").await;
-    let ours = &hall.verifier;
-    let (alice, me, now) = (player("alice"), &b1.who.id, hall.now().await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 9).await);
+    let admission = admitted(&zone, &p1, &b1, "alice").await;
+    let ours = &zone.verifier;
+    let (alice, me, now) = (player("alice"), &b1.who.id, zone.now().await);
     let sealed = admission.pass.seal(ours);
     assert_eq!(LoginPass::verify(ours, &sealed, me, &alice, now), Ok(admission.pass.clone()));
     // Two characters stand in any such text by chance, now and then.
@@ -69,10 +69,10 @@ async fn que_7_a_pass_is_verified_without_the_store_and_each_refusal_is_its_own(
 #[tokio::test]
 async fn que_7_a_pass_is_redeemed_once() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 9).await);
-    let b2 = hall.member("b2", Role::backend(), 9).await;
-    let pass = admitted(&hall, &p1, &b1, "alice").await.pass;
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 9).await);
+    let b2 = zone.member("b2", Role::backend(), 9).await;
+    let pass = admitted(&zone, &p1, &b1, "alice").await.pass;
     let options = login(10_000, 1_000);
     let (at_b1, at_b2, op) = (b1.line(&options), b2.line(&options), OperationId::fresh());
     let elsewhere = at_b2.redeem(&b2.who, &pass, &OperationId::fresh()).await.unwrap();
@@ -93,13 +93,13 @@ async fn que_7_a_pass_is_redeemed_once() {
 #[tokio::test]
 async fn que_15_a_pass_redeemed_late_looks_for_a_place_again() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, mut b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 2).await);
-    let first = admitted(&hall, &p1, &b1, "alice").await;
-    let second = admitted(&hall, &p1, &b1, "bob").await;
+    let zone = TestZone::new(&store).await;
+    let (p1, mut b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 2).await);
+    let first = admitted(&zone, &p1, &b1, "alice").await;
+    let second = admitted(&zone, &p1, &b1, "bob").await;
     let options = login(10_000, 1_000);
     let (line, at_b1) = (p1.line(&options), b1.line(&options));
-    let _: () = hall.raw.clone().del(hall.key("held:b1")).await.unwrap();
+    let _: () = zone.raw.clone().del(zone.key("held:b1")).await.unwrap();
     b1.record.players = 1;
     b1.beat().await;
     assert_eq!(at_b1.redeem(&b1.who, &first.pass, &OperationId::fresh()).await.unwrap(), Ok(()), "one is free");
@@ -113,18 +113,18 @@ async fn que_15_a_pass_redeemed_late_looks_for_a_place_again() {
 #[tokio::test]
 async fn r_21_who_leaves_with_an_unspent_pass_frees_the_place() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 1).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 1).await);
     let line = p1.line(&login(10_000, 1_000));
     let session = p1.waits(&line, "alice").await.session;
-    hall.open_gate("login").await;
+    zone.open_gate("login").await;
     let mut admitter = Admitter::new(line.clone(), Choice::Backend, 1);
     let pass = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap().admitted[0].pass.clone();
     let other = line.leave(&p1.holder(), &player("alice"), &SessionId::fresh()).await.unwrap();
     assert_eq!(other, maitred::queue::Left::Other);
     let left = line.leave(&p1.holder(), &player("alice"), &session).await.unwrap();
     assert_eq!(left, maitred::queue::Left::Left);
-    assert!(!hall.keys().await.contains(&"held:b1".to_owned()));
+    assert!(!zone.keys().await.contains(&"held:b1".to_owned()));
     let void = b1.line(&login(1, 1)).redeem(&b1.who, &pass, &OperationId::fresh()).await.unwrap();
     assert_eq!(void, Err(PassRefusal::Void));
 }
@@ -133,12 +133,12 @@ async fn r_21_who_leaves_with_an_unspent_pass_frees_the_place() {
 #[tokio::test]
 async fn r_6_a_forged_admission_is_not_believed() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 9).await);
-    admitted(&hall, &p1, &b1, "alice").await;
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 9).await);
+    admitted(&zone, &p1, &b1, "alice").await;
     let line = p1.line(&login(1, 1));
-    let mut raw = hall.raw.clone();
-    let _: () = raw.hset(hall.key("pass:login:alice"), "server", "b9").await.unwrap();
+    let mut raw = zone.raw.clone();
+    let _: () = raw.hset(zone.key("pass:login:alice"), "server", "b9").await.unwrap();
     assert!(matches!(line.pass_of(&player("alice")).await, Err(maitred::Error::Untrusted { .. })));
     let (session, none) = (SessionId::fresh(), Attributes::default());
     let entered = line.enter(&p1.who, &player("alice"), 0, &session, &none, None).await;

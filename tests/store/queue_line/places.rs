@@ -6,7 +6,7 @@ use maitred::queue::{Admission, Admitter, Attributes, Choice, Failed, Left, Line
 use maitred::token::{Book, BookOptions, IssueOrder, IssueOutcome};
 use redis::AsyncCommands;
 
-use crate::fixtures::lines::{Hall, Member, login, names, player, rounds, snapshot};
+use crate::fixtures::lines::{Member, TestZone, login, names, player, rounds, snapshot};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -30,16 +30,16 @@ async fn waits(p1: &Member, options: &LineOptions, names: &[&str]) -> SessionId 
 }
 
 /// Whom the line lets in now.
-async fn admits(hall: &Hall, p1: &Member, options: &LineOptions, to: &[&Member]) -> Vec<Admission> {
-    hall.open_gate(options.name.as_str()).await;
+async fn admits(zone: &TestZone, p1: &Member, options: &LineOptions, to: &[&Member]) -> Vec<Admission> {
+    zone.open_gate(options.name.as_str()).await;
     let choice = if to.len() > 1 { Choice::BackendAndLink } else { Choice::Backend };
     let mut admitter = Admitter::new(p1.line(options), choice, 1);
     rounds(&mut admitter, &p1.who, &snapshot(to)).await.unwrap().admitted
 }
 
-async fn admitted(hall: &Hall, p1: &Member, options: &LineOptions, to: &[&Member], name: &str) -> Admission {
+async fn admitted(zone: &TestZone, p1: &Member, options: &LineOptions, to: &[&Member], name: &str) -> Admission {
     waits(p1, options, &[name]).await;
-    admits(hall, p1, options, to).await.pop().unwrap_or_else(|| panic!("{name} was not admitted"))
+    admits(zone, p1, options, to).await.pop().unwrap_or_else(|| panic!("{name} was not admitted"))
 }
 
 async fn redeems(at: &Member, options: &LineOptions, admission: &Admission) -> Result<(), PassRefusal> {
@@ -47,12 +47,12 @@ async fn redeems(at: &Member, options: &LineOptions, admission: &Admission) -> R
 }
 
 /// Waits until the promise of a line with a short `arriveMs` is over.
-async fn lapses(hall: &Hall, since: u64, options: &LineOptions) {
-    eventually("the promise is over", LIMIT, async || hall.now().await > since + options.arrive_ms).await;
+async fn lapses(zone: &TestZone, since: u64, options: &LineOptions) {
+    eventually("the promise is over", LIMIT, async || zone.now().await > since + options.arrive_ms).await;
 }
 
 /// What ends the second promise to a player who came by the first.
-async fn ends(hall: &Hall, p1: &Member, second: &Admission, how: &str) {
+async fn ends(zone: &TestZone, p1: &Member, second: &Admission, how: &str) {
     let line = p1.line(&vip());
     match how {
         "leave" => {
@@ -66,9 +66,9 @@ async fn ends(hall: &Hall, p1: &Member, second: &Admission, how: &str) {
         }
         _ => {
             // Nobody came of it: the time of the promise is over.
-            let members: Vec<String> = hall.raw.clone().zrange(hall.key("held:b1"), 0, -1).await.unwrap();
+            let members: Vec<String> = zone.raw.clone().zrange(zone.key("held:b1"), 0, -1).await.unwrap();
             let theirs = members.iter().find(|member| member.contains("vip")).expect("a promise of its own");
-            let _: () = hall.raw.clone().zadd(hall.key("held:b1"), theirs, 1_000).await.unwrap();
+            let _: () = zone.raw.clone().zadd(zone.key("held:b1"), theirs, 1_000).await.unwrap();
         }
     }
 }
@@ -78,20 +78,20 @@ async fn ends(hall: &Hall, p1: &Member, second: &Admission, how: &str) {
 async fn r_40_the_end_of_one_promise_leaves_the_players_other_place_alone() {
     for how in ["leave", "failed", "no show"] {
         let store = TestStore::start();
-        let hall = Hall::new(&store).await;
-        let (p1, mut b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 2).await);
-        let first = admitted(&hall, &p1, &open(), &[&b1], "alice").await;
-        let second = admitted(&hall, &p1, &vip(), &[&b1], "alice").await;
+        let zone = TestZone::new(&store).await;
+        let (p1, mut b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 2).await);
+        let first = admitted(&zone, &p1, &open(), &[&b1], "alice").await;
+        let second = admitted(&zone, &p1, &vip(), &[&b1], "alice").await;
         waits(&p1, &open(), &["bob", "carol"]).await;
-        assert!(admits(&hall, &p1, &open(), &[&b1]).await.is_empty(), "{how}: two promises are two places");
+        assert!(admits(&zone, &p1, &open(), &[&b1]).await.is_empty(), "{how}: two promises are two places");
         assert_eq!(redeems(&b1, &open(), &first).await, Ok(()));
-        ends(&hall, &p1, &second, how).await;
-        assert_eq!(names(&admits(&hall, &p1, &open(), &[&b1]).await), ["bob"], "{how}: one place was given up");
+        ends(&zone, &p1, &second, how).await;
+        assert_eq!(names(&admits(&zone, &p1, &open(), &[&b1]).await), ["bob"], "{how}: one place was given up");
         b1.record.players = 1;
         b1.beat().await;
         b1.beat().await;
-        assert!(admits(&hall, &p1, &open(), &[&b1]).await.is_empty(), "{how}: alice is there, and bob on his way");
-        let held: u64 = hall.raw.clone().zcount(hall.key("held:b1"), "2000", "+inf").await.unwrap();
+        assert!(admits(&zone, &p1, &open(), &[&b1]).await.is_empty(), "{how}: alice is there, and bob on his way");
+        let held: u64 = zone.raw.clone().zcount(zone.key("held:b1"), "2000", "+inf").await.unwrap();
         assert_eq!(held, 1, "{how}: she is counted as there, and as nothing else");
     }
 }
@@ -100,13 +100,13 @@ async fn r_40_the_end_of_one_promise_leaves_the_players_other_place_alone() {
 #[tokio::test]
 async fn r_40_the_place_of_a_token_outlives_a_line_that_the_player_leaves() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 2).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 2).await);
     let book = |member: &Member| {
         let (store, verifier, control) = (member.store.clone(), member.verifier.clone(), member.control.clone());
         Book::new(store, verifier, control, BookOptions::default()).counting(member.arrivals.clone(), 60_000)
     };
-    let now = hall.now().await;
+    let now = zone.now().await;
     let mut order = IssueOrder {
         id: maitred::ids::TokenId::fresh(),
         player: player("alice"),
@@ -119,12 +119,12 @@ async fn r_40_the_place_of_a_token_outlives_a_line_that_the_player_leaves() {
     };
     let IssueOutcome::Issued(token) = book(&b1).issue(&b1.who, &mut order).await.unwrap() else { panic!("a token") };
     book(&p1).claim(&token, &p1.who, &OperationId::fresh()).await.unwrap();
-    let pass = admitted(&hall, &p1, &open(), &[&b1], "alice").await;
+    let pass = admitted(&zone, &p1, &open(), &[&b1], "alice").await;
     book(&b1).consume(&token.id, &token.player, &b1.who, &OperationId::fresh()).await.unwrap();
     let left = p1.line(&open()).leave(&p1.holder(), &token.player, &pass.session).await.unwrap();
     assert_eq!(left, Left::Left);
     waits(&p1, &open(), &["bob", "carol"]).await;
-    assert_eq!(names(&admits(&hall, &p1, &open(), &[&b1]).await), ["bob"]);
+    assert_eq!(names(&admits(&zone, &p1, &open(), &[&b1]).await), ["bob"]);
 }
 
 // STO-17: a node of an earlier build looks for the player's name alone, and its players would be told that their places are gone.
@@ -132,17 +132,17 @@ async fn r_40_the_place_of_a_token_outlives_a_line_that_the_player_leaves() {
 async fn r_40_a_place_on_a_node_of_an_earlier_build_is_held_as_that_build_holds_it() {
     for (older, taken) in [("b1", "redeem"), ("b1", "leave"), ("p1", "redeem"), ("p1", "leave")] {
         let store = TestStore::start();
-        let hall = Hall::new(&store).await;
-        let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 1).await);
-        let _: () = hall.raw.clone().hdel(hall.key(&format!("node:{older}")), "claims").await.unwrap();
-        let pass = admitted(&hall, &p1, &open(), &[&b1], "alice").await;
-        assert_eq!(hall.held("b1").await, ["alice"], "{older}");
+        let zone = TestZone::new(&store).await;
+        let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 1).await);
+        let _: () = zone.raw.clone().hdel(zone.key(&format!("node:{older}")), "claims").await.unwrap();
+        let pass = admitted(&zone, &p1, &open(), &[&b1], "alice").await;
+        assert_eq!(zone.held("b1").await, ["alice"], "{older}");
         if taken == "redeem" {
             assert_eq!(redeems(&b1, &open(), &pass).await, Ok(()), "{older}: the only place is hers");
-            assert_eq!(hall.held("b1").await.len(), 1, "{older}: and is one place still");
+            assert_eq!(zone.held("b1").await.len(), 1, "{older}: and is one place still");
         } else {
             p1.line(&open()).leave(&p1.holder(), &pass.pass.player, &pass.session).await.unwrap();
-            assert!(hall.held("b1").await.is_empty(), "{older}");
+            assert!(zone.held("b1").await.is_empty(), "{older}");
         }
     }
 }
@@ -151,13 +151,13 @@ async fn r_40_a_place_on_a_node_of_an_earlier_build_is_held_as_that_build_holds_
 #[tokio::test]
 async fn r_40_a_late_pass_takes_no_place_that_another_line_promised() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 2).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 2).await);
     let short = LineOptions { arrive_ms: 300, ..open() };
-    let late = admitted(&hall, &p1, &short, &[&b1], "alice").await;
-    lapses(&hall, hall.now().await, &short).await;
-    let theirs = admitted(&hall, &p1, &vip(), &[&b1], "alice").await;
-    admitted(&hall, &p1, &vip(), &[&b1], "bob").await;
+    let late = admitted(&zone, &p1, &short, &[&b1], "alice").await;
+    lapses(&zone, zone.now().await, &short).await;
+    let theirs = admitted(&zone, &p1, &vip(), &[&b1], "alice").await;
+    admitted(&zone, &p1, &vip(), &[&b1], "bob").await;
     assert_eq!(redeems(&b1, &short, &late).await, Err(PassRefusal::PlaceGone));
     assert_eq!(redeems(&b1, &vip(), &theirs).await, Ok(()));
 }
@@ -167,18 +167,18 @@ async fn r_40_a_late_pass_takes_no_place_that_another_line_promised() {
 async fn r_35_a_node_without_a_living_row_has_no_place_for_a_late_pass() {
     for gone in [&["DEL"][..], &["HDEL", "soft_cap"], &["HDEL", "players"], &["HSET", "soft_cap", "nan"]] {
         let store = TestStore::start();
-        let hall = Hall::new(&store).await;
-        let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 9).await);
-        let l1 = hall.member("l1", Role::link(), 9).await;
+        let zone = TestZone::new(&store).await;
+        let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 9).await);
+        let l1 = zone.member("l1", Role::link(), 9).await;
         let short = LineOptions { arrive_ms: 300, ..open() };
-        let late = admitted(&hall, &p1, &short, &[&b1, &l1], "alice").await;
-        lapses(&hall, hall.now().await, &short).await;
+        let late = admitted(&zone, &p1, &short, &[&b1, &l1], "alice").await;
+        lapses(&zone, zone.now().await, &short).await;
         let mut change = redis::cmd(gone[0]);
-        change.arg(hall.key("node:l1")).arg(&gone[1..]);
-        let _: () = change.query_async(&mut hall.raw.clone()).await.unwrap();
+        change.arg(zone.key("node:l1")).arg(&gone[1..]);
+        let _: () = change.query_async(&mut zone.raw.clone()).await.unwrap();
         assert_eq!(redeems(&b1, &short, &late).await, Err(PassRefusal::PlaceGone), "{gone:?}");
         waits(&p1, &short, &["bob"]).await;
-        assert!(admits(&hall, &p1, &short, &[&b1, &l1]).await.is_empty(), "{gone:?}: and none for a new one");
+        assert!(admits(&zone, &p1, &short, &[&b1, &l1]).await.is_empty(), "{gone:?}: and none for a new one");
     }
 }
 
@@ -186,29 +186,29 @@ async fn r_35_a_node_without_a_living_row_has_no_place_for_a_late_pass() {
 #[tokio::test]
 async fn r_34_a_place_from_before_the_stores_clock_stepped_back_is_over() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 1).await);
-    admitted(&hall, &p1, &open(), &[&b1], "alice").await;
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 1).await);
+    admitted(&zone, &p1, &open(), &[&b1], "alice").await;
     waits(&p1, &open(), &["bob"]).await;
-    assert!(admits(&hall, &p1, &open(), &[&b1]).await.is_empty());
-    let members: Vec<String> = hall.raw.clone().zrange(hall.key("held:b1"), 0, -1).await.unwrap();
-    let _: () = hall.raw.clone().zincr(hall.key("held:b1"), &members[0], 600_000).await.unwrap();
-    assert_eq!(names(&admits(&hall, &p1, &open(), &[&b1]).await), ["bob"]);
+    assert!(admits(&zone, &p1, &open(), &[&b1]).await.is_empty());
+    let members: Vec<String> = zone.raw.clone().zrange(zone.key("held:b1"), 0, -1).await.unwrap();
+    let _: () = zone.raw.clone().zincr(zone.key("held:b1"), &members[0], 600_000).await.unwrap();
+    assert_eq!(names(&admits(&zone, &p1, &open(), &[&b1]).await), ["bob"]);
 }
 
 // the same for a place in the line.
 #[tokio::test]
 async fn r_34_a_place_of_one_who_dropped_before_the_clock_stepped_back_is_over() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
     let line = p1.line(&open());
     for name in ["alice", "bob"] {
         let session = waits(&p1, &open(), &[name]).await;
         line.away(&p1.holder(), &player(name), &session).await.unwrap();
     }
     assert_eq!(line.sweep().await.unwrap().out, 0);
-    let _: () = hall.raw.clone().zincr(hall.key("away:login"), "alice", 600_000).await.unwrap();
+    let _: () = zone.raw.clone().zincr(zone.key("away:login"), "alice", 600_000).await.unwrap();
     assert_eq!(line.sweep_preview().await.unwrap().out, 1);
     assert_eq!(line.sweep().await.unwrap().out, 1);
     assert_eq!(line.view().await.unwrap().away, 1, "bob's is kept");

@@ -3,16 +3,16 @@
 use maitred::ids::Role;
 use maitred::queue::{Admitter, Choice, LineOptions, Position};
 
-use crate::fixtures::lines::{Hall, login, names, player, rounds, snapshot};
+use crate::fixtures::lines::{TestZone, login, names, player, rounds, snapshot};
 use maitred_testkit::store::TestStore;
 
 // QUE-10: else those who stood in the lane wait behind every newcomer, for as long as newcomers come.
 #[tokio::test]
 async fn que_10_players_of_a_lane_that_is_gone_are_served_in_turn_with_the_last_one() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let b1 = hall.member("b1", Role::backend(), 1_000).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let b1 = zone.member("b1", Role::backend(), 1_000).await;
     let four = p1.line(&LineOptions { lanes: vec![1, 1, 1, 1], ..login(10_000, 1_000) });
     let two = p1.line(&LineOptions { lanes: vec![1, 1], ..login(10_000, 1_000) });
     // In the order of coming: lanes 2, 1, 3, 1, 2 and so on; lane 1 is the last that is left.
@@ -40,7 +40,7 @@ async fn que_10_players_of_a_lane_that_is_gone_are_served_in_turn_with_the_last_
     let mut admitter = Admitter::new(two.clone(), Choice::Backend, 1);
     let mut served = Vec::new();
     while served.len() < want.len() {
-        hall.open_gate("login").await;
+        zone.open_gate("login").await;
         let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
         assert!(!round.admitted.is_empty(), "{round:?}");
         served.extend(names(&round.admitted));
@@ -52,9 +52,9 @@ async fn que_10_players_of_a_lane_that_is_gone_are_served_in_turn_with_the_last_
 #[tokio::test]
 async fn que_10_lanes_that_are_gone_share_the_turns_of_the_last_one() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let b1 = hall.member("b1", Role::backend(), 1_000).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let b1 = zone.member("b1", Role::backend(), 1_000).await;
     let three = p1.line(&LineOptions { lanes: vec![3, 1, 1], ..login(10_000, 80) });
     let two = p1.line(&LineOptions { lanes: vec![3, 1], ..login(10_000, 80) });
     for n in 0..60 {
@@ -62,7 +62,7 @@ async fn que_10_lanes_that_are_gone_share_the_turns_of_the_last_one() {
         p1.enter_lane(&three, &format!("gone-{n:02}"), 2).await;
     }
     let mut admitter = Admitter::new(two.clone(), Choice::Backend, 1);
-    hall.open_gate("login").await;
+    zone.open_gate("login").await;
     let announced: Vec<String> = two.positions(80).await.unwrap().iter().map(ToString::to_string).collect();
     let round = rounds(&mut admitter, &p1.who, &snapshot(&[&b1])).await.unwrap();
     let admitted = names(&round.admitted);

@@ -4,7 +4,7 @@ use maitred::ids::Role;
 use maitred::queue::LineSweepReport;
 use redis::AsyncCommands;
 
-use crate::fixtures::lines::{Hall, login};
+use crate::fixtures::lines::{TestZone, login};
 use maitred_testkit::store::TestStore;
 
 // STO-16: else a line that nobody is in stays for ever, and its players' places with it.
@@ -12,16 +12,16 @@ use maitred_testkit::store::TestStore;
 async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_the_same() {
     for lost in ["via", "vias", "both"] {
         let store = TestStore::start();
-        let hall = Hall::new(&store).await;
-        let mut p1 = hall.member("p1", Role::proxy(), 0).await;
-        let p2 = hall.member("p2", Role::proxy(), 0).await;
+        let zone = TestZone::new(&store).await;
+        let mut p1 = zone.member("p1", Role::proxy(), 0).await;
+        let p2 = zone.member("p2", Role::proxy(), 0).await;
         let (l1, l2) = (p1.line(&login(500, 1)), p2.line(&login(500, 1)));
         for name in ["a1", "a2", "a3"] {
             p1.waits(&l1, name).await;
         }
         p2.waits(&l2, "b").await;
-        let (via, vias) = (hall.key(&format!("via:login:{}:{}", "p1", p1.who.epoch)), hall.key("vias:login"));
-        let mut raw = hall.raw.clone();
+        let (via, vias) = (zone.key(&format!("via:login:{}:{}", "p1", p1.who.epoch)), zone.key("vias:login"));
+        let mut raw = zone.raw.clone();
         if lost != "vias" {
             let _: () = raw.del(&via).await.unwrap();
         }
@@ -48,13 +48,13 @@ async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_
         let view = l2.view().await.unwrap();
         assert_eq!((view.waiting, view.away), (1, 3), "{lost}");
         for name in ["a1", "a2", "a3"] {
-            let _: () = raw.zadd(hall.key("away:login"), name, 1_000).await.unwrap();
+            let _: () = raw.zadd(zone.key("away:login"), name, 1_000).await.unwrap();
         }
         assert_eq!(l2.sweep().await.unwrap().out, 3, "{lost}");
         drop(p2);
         l2.clear().await.unwrap();
         let left: Vec<String> =
-            hall.keys().await.into_iter().filter(|key| key.contains("login") || key == "lines").collect();
+            zone.keys().await.into_iter().filter(|key| key.contains("login") || key == "lines").collect();
         assert_eq!(left, ["gate:login"], "{lost}: only the gate of a configured line is left");
     }
 }
@@ -63,14 +63,14 @@ async fn sto_16_players_of_a_dead_proxy_whose_index_entry_is_lost_are_swept_all_
 #[tokio::test]
 async fn sto_16_a_line_that_is_in_order_is_not_walked() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, p2) = (hall.member("p1", Role::proxy(), 0).await, hall.member("p2", Role::proxy(), 0).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, p2) = (zone.member("p1", Role::proxy(), 0).await, zone.member("p2", Role::proxy(), 0).await);
     let (l1, l2) = (p1.line(&login(500, 1)), p2.line(&login(500, 1)));
     for n in 0..20 {
         p1.waits(&l1, &format!("a{n}")).await;
         p2.waits(&l2, &format!("b{n}")).await;
     }
-    let mut raw = hall.raw.clone();
+    let mut raw = zone.raw.clone();
     let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut raw).await.unwrap();
     assert_eq!(l1.sweep().await.unwrap(), LineSweepReport::default());
     let stats = maitred_testkit::store::command_stats(&mut raw).await;

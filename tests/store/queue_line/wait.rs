@@ -7,7 +7,7 @@ use maitred::token::{Book, BookOptions, TokenState};
 use redis::AsyncCommands;
 use serde_json::value::RawValue;
 
-use crate::fixtures::lines::{Hall, Member, player};
+use crate::fixtures::lines::{Member, TestZone, player};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -31,9 +31,9 @@ async fn drain(b: &Member, line: &Line, wish: &Wish) -> Drained {
 #[tokio::test]
 async fn que_9_a_wait_line_is_drained_in_order_and_by_as_many_as_there_are_places() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let (b1, b2) = (hall.member("b1", Role::backend(), 0).await, hall.member("b2", Role::backend(), 0).await);
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let (b1, b2) = (zone.member("b1", Role::backend(), 0).await, zone.member("b2", Role::backend(), 0).await);
     let options = LineOptions::wait_line(LineName::wait());
     let line = p1.line(&options);
     for n in 0..200 {
@@ -65,7 +65,7 @@ async fn que_9_a_wait_line_is_drained_in_order_and_by_as_many_as_there_are_place
     let row = book.find(&player("p000")).await.unwrap().expect("a token");
     assert_eq!((row.state, row.token.server), (TokenState::Pending, b1.who.id.clone()));
     line.sweep().await.unwrap();
-    let left: Vec<String> = hall.keys().await.into_iter().filter(|key| key.contains("wait")).collect();
+    let left: Vec<String> = zone.keys().await.into_iter().filter(|key| key.contains("wait")).collect();
     assert!(left.is_empty(), "STO-16: {left:?}");
 }
 
@@ -73,10 +73,10 @@ async fn que_9_a_wait_line_is_drained_in_order_and_by_as_many_as_there_are_place
 #[tokio::test]
 async fn que_9_a_drain_is_whole_or_not_at_all() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let mut b1 = hall.member("b1", Role::backend(), 0).await;
-    let b2 = hall.member("b2", Role::backend(), 0).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let mut b1 = zone.member("b1", Role::backend(), 0).await;
+    let b2 = zone.member("b2", Role::backend(), 0).await;
     let options = LineOptions::wait_line(LineName::wait());
     let (line, times) = (p1.line(&options), BookOptions::default());
     for name in ["alice", "bob", "carol", "dave"] {
@@ -107,7 +107,7 @@ async fn que_9_a_drain_is_whole_or_not_at_all() {
     assert!(matches!(drain(&b2, &at_b2, &wishes[2]).await, Drained::NotNeeded));
 
     // A proxy that is gone: its player keeps the place.
-    let _: () = hall.raw.clone().del(hall.key("node:p1")).await.unwrap();
+    let _: () = zone.raw.clone().del(zone.key("node:p1")).await.unwrap();
     assert!(matches!(drain(&b2, &at_b2, &wishes[3]).await, Drained::Away));
     let view = at_b2.view().await.unwrap();
     assert_eq!((view.waiting, view.away), (0, 1));
@@ -116,9 +116,9 @@ async fn que_9_a_drain_is_whole_or_not_at_all() {
 #[tokio::test]
 async fn que_9_the_wait_line_of_a_server_ends_when_it_is_removed() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let p1 = hall.member("p1", Role::proxy(), 0).await;
-    let mut b1 = hall.member("b1", Role::backend(), 0).await;
+    let zone = TestZone::new(&store).await;
+    let p1 = zone.member("p1", Role::proxy(), 0).await;
+    let mut b1 = zone.member("b1", Role::backend(), 0).await;
     let line = p1.line(&LineOptions::wait_line(LineName::wait_for(&b1.who.id)));
     assert_eq!(line.name().as_str(), "wait.b1");
     wish(&p1, &line, "alice", &RequestId::fresh()).await;
@@ -132,8 +132,8 @@ async fn que_9_the_wait_line_of_a_server_ends_when_it_is_removed() {
 #[tokio::test]
 async fn tok_7_a_drain_that_is_repeated_late_tells_until_when_the_token_lives() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let (p1, b1) = (hall.member("p1", Role::proxy(), 0).await, hall.member("b1", Role::backend(), 0).await);
+    let zone = TestZone::new(&store).await;
+    let (p1, b1) = (zone.member("p1", Role::proxy(), 0).await, zone.member("b1", Role::backend(), 0).await);
     let options = LineOptions::wait_line(LineName::wait());
     wish(&p1, &p1.line(&options), "alice", &RequestId::short()).await;
     let at = b1.line(&options);
@@ -156,8 +156,8 @@ async fn tok_7_a_drain_that_is_repeated_late_tells_until_when_the_token_lives() 
 #[tokio::test]
 async fn que_9_a_ticket_that_is_gone_is_no_forgery() {
     let store = TestStore::start();
-    let hall = Hall::new(&store).await;
-    let b1 = hall.member("b1", Role::backend(), 0).await;
+    let zone = TestZone::new(&store).await;
+    let b1 = zone.member("b1", Role::backend(), 0).await;
     let at = b1.line(&LineOptions::wait_line(LineName::wait()));
     let wishes = at.wishes_of(&[player("alice")]).await.unwrap();
     assert_eq!(wishes[0].seq(), None, "an index entry without a ticket is put out");

@@ -7,24 +7,24 @@ use maitred::node::{Control, DRAINING_LABEL, NodeRecord, NodeState, drain_name};
 use maitred::route::rendezvous::weight;
 use maitred::route::{Keeper, KindOptions, ObjectRouter, RouteState};
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, operator, proxy};
 use crate::fixtures::routes::{Counter, counter, inc, object};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
 struct Host {
-    backend: BackendAgent<Shelf>,
+    backend: BackendAgent<Stock>,
     router: ObjectRouter,
     keeper: Keeper<Counter>,
 }
 
-async fn agent(url: &str, name: &str, locality: Option<&str>) -> BackendAgent<Shelf> {
+async fn agent(url: &str, name: &str, locality: Option<&str>) -> BackendAgent<Stock> {
     let mut config = config(name, "backend", url);
     config.directory.refresh_ms = 300;
     config.routes.free_ms = 7_000;
     config.node.labels = locality.into_iter().map(|text| ("locality".to_owned(), text.to_owned())).collect();
-    backend(config, &Shelf::new(1, 0)).await
+    backend(config, &Stock::new(1, 0)).await
 }
 
 async fn host(url: &str, name: &str, locality: &str) -> Host {
@@ -36,7 +36,7 @@ async fn host(url: &str, name: &str, locality: &str) -> Host {
 }
 
 /// A backend that sends to counters and hosts none; waits until it sees all three hosts.
-async fn sender(url: &str, name: &str, locality: Option<&str>) -> (BackendAgent<Shelf>, ObjectRouter) {
+async fn sender(url: &str, name: &str, locality: Option<&str>) -> (BackendAgent<Stock>, ObjectRouter) {
     let backend = agent(url, name, locality).await;
     let router = backend.agent().routes().unwrap();
     router.sends_to(&counter(), true);
@@ -105,7 +105,7 @@ async fn rte_7_a_backend_without_routes_keeps_no_other_backend_in_view() {
     let url = server.url();
     let (one, two) = (agent(&url, "b1", None).await, agent(&url, "b2", None).await);
     let _proxy = proxy(config("p1", "proxy", &url)).await;
-    let seen = |backend: &BackendAgent<Shelf>| {
+    let seen = |backend: &BackendAgent<Stock>| {
         let view = backend.agent().directory().snapshot();
         view.nodes.iter().map(|node| node.record.role.clone()).collect::<Vec<_>>()
     };

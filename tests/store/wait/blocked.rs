@@ -7,8 +7,9 @@ use maitred::queue::Attributes;
 use redis::aio::MultiplexedConnection;
 
 use super::{line, served, tickets, wait_proxy, waits, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{backend, config, key, player, region, sees};
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::store::TestStore;
 
 async fn by_hand(conn: &mut MultiplexedConnection, command: &[&str]) {
@@ -19,37 +20,33 @@ async fn by_hand(conn: &mut MultiplexedConnection, command: &[&str]) {
 // A row that no script can read stops its player, not the fleet.
 #[tokio::test]
 async fn que_9_a_player_whose_token_row_is_broken_holds_nobody_up() {
-    let store = TestStore::start();
-    let mut conn = store.conn().await;
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
+    let mut conn = fleet.store.conn().await;
     let alice = waits_for_any(&p1, "alice").await;
     let mut bob = waits_for_any(&p1, "bob").await;
     by_hand(&mut conn, &["SET", &key("token:alice"), "junk"]).await;
-    shelf.restock(2);
+    stock.restock(2);
     b1.restocked();
     served(&mut bob).await;
     // Whoever goes away leaves no ticket for the backends to stumble over.
     p1.cancel(&player("alice"), alice.request()).await.expect_err("the row is broken");
     assert!(tickets(&mut conn, "wait").await.is_empty());
-    assert_eq!(shelf.out(), 1, "hers is home");
+    assert_eq!(stock.out(), 1, "hers is home");
 }
 
 #[tokio::test]
 async fn que_9_names_that_are_no_players_hold_nobody_up() {
-    let store = TestStore::start();
-    let mut conn = store.conn().await;
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
+    let mut conn = fleet.store.conn().await;
     let mut alice = waits_for_any(&p1, "alice").await;
     for n in 1..=70 {
         by_hand(&mut conn, &["ZADD", &key("line:wait"), &n.to_string(), &format!("junk {n}")]).await;
     }
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut alice).await;
 }
@@ -58,8 +55,8 @@ async fn que_9_names_that_are_no_players_hold_nobody_up() {
 #[tokio::test]
 async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_served_in_order() {
     let store = TestStore::start();
-    let shelf = Shelf::in_regions(0, 0, &["south"]);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::in_regions(0, 0, &["south"]);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
     let at = line(&store.url(), LineName::wait()).await;
@@ -78,7 +75,7 @@ async fn que_9_whoever_stands_behind_any_number_of_wishes_for_elsewhere_is_serve
         behind.push(waits(&p1, Request::new(player(name)).in_region(region("south"))).await);
     }
     for waiting in &mut behind {
-        shelf.restock(1);
+        stock.restock(1);
         b1.restocked();
         served(waiting).await;
     }

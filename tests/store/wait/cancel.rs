@@ -6,20 +6,19 @@ use maitred::queue::Position;
 use maitred::token::CancelOutcome;
 
 use super::{end, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, lands, player, proxy, sees, state};
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
 #[tokio::test]
 async fn dsp_8_whoever_cancels_or_drops_the_handle_leaves_neither_ticket_nor_token() {
-    let store = TestStore::start();
-    let mut conn = store.conn().await;
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
+    let mut conn = fleet.store.conn().await;
     let mut alice = waits_for_any(&p1, "alice").await;
     let outcome = p1.cancel(&player("alice"), alice.request()).await.expect("an answer");
     assert_eq!(outcome, CancelOutcome::Marked);
@@ -50,7 +49,7 @@ async fn dsp_8_whoever_cancels_or_drops_the_handle_leaves_neither_ticket_nor_tok
     for n in 0..20 {
         let name = format!("p{n}");
         let waiting = waits_for_any(&p1, &name).await;
-        shelf.restock(1);
+        stock.restock(1);
         let request = waiting.request().clone();
         b1.restocked();
         if n % 2 == 0 {
@@ -63,35 +62,33 @@ async fn dsp_8_whoever_cancels_or_drops_the_handle_leaves_neither_ticket_nor_tok
                 && !matches!(state(&mut conn, &name).await.as_str(), "PENDING" | "CLAIMED")
         })
         .await;
-        shelf.all_home().await;
-        shelf.withdraw();
+        stock.all_home().await;
+        stock.withdraw();
     }
-    assert_eq!((b1.promised(), shelf.used()), (0, 0));
+    assert_eq!((b1.promised(), stock.used()), (0, 0));
 }
 
 // DSP-8: after the end of the wait the request is cancelled like any other.
 #[tokio::test]
 async fn dsp_8_a_cancel_after_the_turn_releases_the_place() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
     let mut alice = waits_for_any(&p1, "alice").await;
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     let transfer = served(&mut alice).await;
     let outcome = p1.cancel(&player("alice"), &transfer.request).await.expect("an answer");
     assert_eq!(outcome, CancelOutcome::Released);
-    shelf.all_home().await;
+    stock.all_home().await;
 }
 
 // QUE-3, QUE-9: the place is kept for who comes back, through whichever proxy.
 #[tokio::test]
 async fn que_3_a_player_who_dropped_takes_the_place_up_again_through_another_proxy() {
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
@@ -114,7 +111,7 @@ async fn que_3_a_player_who_dropped_takes_the_place_up_again_through_another_pro
     // Twice through one proxy: the newer request has the place.
     let mut again = waits(&p2, Request::new(player("bob"))).await;
     assert_eq!((again.position(), turned_away(&mut there).await.reason), (Some(2), Reason::Replaced));
-    shelf.restock(2);
+    stock.restock(2);
     b1.restocked();
     served(&mut back).await;
     served(&mut again).await;
@@ -125,23 +122,23 @@ async fn que_3_a_player_who_dropped_takes_the_place_up_again_through_another_pro
 async fn dsp_8_a_cancel_after_the_turn_goes_on_while_the_store_does_not_answer() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(0, 0);
+    let stock = Stock::new(0, 0);
     let mut patient = config("b1", "backend", &store.url());
     patient.tokens.ttl_ms = 600_000;
-    let b1 = backend(patient, &shelf).await;
+    let b1 = backend(patient, &stock).await;
     let mut cut_off = queueing("p1", &wire.url());
     (cut_off.store.command_timeout_ms, cut_off.store.operation_timeout_ms) = (300, 500);
     let p1 = proxy(cut_off).await;
     sees(&p1, &[&b1]).await;
     let mut alice = waits_for_any(&p1, "alice").await;
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     let transfer = served(&mut alice).await;
     wire.hold();
     p1.cancel(&player("alice"), &transfer.request).await.expect_err("the store does not answer");
     wire.cut_all();
     wire.resume();
-    shelf.all_home().await;
+    stock.all_home().await;
 }
 
 // QUE-1, DSP-1: however the requests of one player cross, the newest one waits, and its ticket is the only one.
@@ -149,8 +146,8 @@ async fn dsp_8_a_cancel_after_the_turn_goes_on_while_the_store_does_not_answer()
 async fn que_1_of_many_requests_of_a_player_one_waits() {
     let store = TestStore::start();
     let mut conn = store.conn().await;
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
@@ -160,7 +157,7 @@ async fn que_1_of_many_requests_of_a_player_one_waits() {
         let (one, two, three, four) = tokio::join!(ask(&p1), ask(&p2), ask(&p1), ask(&p1));
         let mut open: Vec<_> = [one, two, three, four].into_iter().flatten().collect();
         assert_eq!(tickets(&mut conn, "wait").await, [name.as_str()], "the player waits");
-        shelf.restock(1);
+        stock.restock(1);
         b1.restocked();
         let mut transfers = 0;
         for waiting in &mut open {
@@ -176,7 +173,7 @@ async fn que_1_of_many_requests_of_a_player_one_waits() {
         lands(&b1, &name).await;
         eventually("no ticket is left", LIMIT, async || tickets(&mut conn, "wait").await.is_empty()).await;
     }
-    assert_eq!((b1.promised(), shelf.out()), (0, 0));
+    assert_eq!((b1.promised(), stock.out()), (0, 0));
 }
 
 /// A request that waits, or lost its place to another one of the player at once.

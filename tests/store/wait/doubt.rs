@@ -8,8 +8,9 @@ use maitred::store::scripts;
 use redis::aio::MultiplexedConnection;
 
 use super::{line, queueing, served, turned_away, wait_proxy, waits, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, key, lands, player, proxy, refused, sees, transfer};
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::fault::{Action, FaultProxy};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -52,11 +53,9 @@ async fn deafen(conn: &mut MultiplexedConnection, wire: &FaultProxy, listeners: 
 // Without a look the player waits outside of the line, and is sent away when the grace is over.
 #[tokio::test]
 async fn r_22_a_ticket_that_was_put_away_while_its_proxy_lives_stands_again_where_it_stood() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (store, stock) = (&fleet.store, b1.inventory().clone());
     let mut alice = waits_for_any(&p1, "alice").await;
     let mut bob = waits_for_any(&p1, "bob").await;
     let at = line(&store.url(), LineName::wait()).await;
@@ -66,7 +65,7 @@ async fn r_22_a_ticket_that_was_put_away_while_its_proxy_lives_stands_again_wher
         .await;
     assert_eq!(seq(&place(&at, "alice").await), before);
     for waiting in [&mut alice, &mut bob] {
-        shelf.restock(1);
+        stock.restock(1);
         b1.restocked();
         served(waiting).await;
     }
@@ -177,8 +176,8 @@ async fn que_9_nobody_is_accused_of_a_ticket_that_another_backend_served() {
     let store = TestStore::start();
     let mut servers = Vec::new();
     for name in ["b1", "b2", "b3"] {
-        let shelf = Shelf::new(0, 0);
-        servers.push((backend(config(name, "backend", &store.url()), &shelf).await, shelf));
+        let stock = Stock::new(0, 0);
+        servers.push((backend(config(name, "backend", &store.url()), &stock).await, stock));
     }
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &servers.iter().map(|(server, _)| server).collect::<Vec<_>>()).await;
@@ -186,8 +185,8 @@ async fn que_9_nobody_is_accused_of_a_ticket_that_another_backend_served() {
     for n in 0..60 {
         waiting.push(waits_for_any(&p1, &format!("u{n:02}")).await);
     }
-    for (server, shelf) in &servers {
-        shelf.restock(20);
+    for (server, stock) in &servers {
+        stock.restock(20);
         server.restocked();
     }
     for waiting in &mut waiting {
@@ -201,16 +200,14 @@ async fn que_9_nobody_is_accused_of_a_ticket_that_another_backend_served() {
 // STO-16: a zone whose servers come and go by the hundred would keep a key of each for ever.
 #[tokio::test]
 async fn sto_16_nothing_of_a_wait_line_is_left_when_the_last_one_is_served_or_leaves() {
-    let store = TestStore::start();
-    let mut conn = store.conn().await;
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let stock = b1.inventory().clone();
+    let mut conn = fleet.store.conn().await;
     let mut alice = waits_for_any(&p1, "alice").await;
     let bob = waits(&p1, Request::new(player("bob")).on_server(id("b1"))).await;
     drop(bob);
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut alice).await;
     lands(&b1, "alice").await;
@@ -226,10 +223,10 @@ async fn sto_16_nothing_of_a_wait_line_is_left_when_the_last_one_is_served_or_le
 #[tokio::test]
 async fn que_9_whose_claimed_place_died_with_its_server_may_wait_for_another() {
     let store = TestStore::start();
-    let shelf = Shelf::new(1, 1);
+    let stock = Stock::new(1, 1);
     let mut patient = config("b1", "backend", &store.url());
     patient.tokens.ttl_ms = 600_000;
-    let b1 = backend(patient, &shelf).await;
+    let b1 = backend(patient, &stock).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
@@ -241,7 +238,7 @@ async fn que_9_whose_claimed_place_died_with_its_server_may_wait_for_another() {
         _ => None,
     })
     .await;
-    let b2 = backend(config("b2", "backend", &store.url()), &Shelf::new(1, 1)).await;
+    let b2 = backend(config("b2", "backend", &store.url()), &Stock::new(1, 1)).await;
     b2.restocked();
     assert_eq!(served(&mut alice).await.server, id("b2"));
 }

@@ -6,10 +6,9 @@ use maitred::Error;
 use maitred::agent::{NoPlaceCode, Outcome, PLACES, PlaceAnswer, PlaceRequest, ProxyAgent, RESERVE, Request};
 use maitred::ids::{LineName, RequestId};
 
-use super::{line, served, wait_proxy, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
-use crate::fixtures::agents::{LIMIT, backend, config, lands, player, sees};
-use maitred_testkit::store::TestStore;
+use super::{line, served, waits_for_any};
+use crate::fixtures::agents::{LIMIT, lands, player};
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::wait::eventually;
 
 async fn reserve(proxy: &ProxyAgent, name: &str, bypass: bool) -> Result<PlaceAnswer, NoPlaceCode> {
@@ -33,11 +32,9 @@ async fn reserve(proxy: &ProxyAgent, name: &str, bypass: bool) -> Result<PlaceAn
 // QUE-9
 #[tokio::test]
 async fn que_9_a_fresh_request_gets_no_place_that_somebody_waits_for_and_one_with_the_right_does() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (store, stock) = (&fleet.store, b1.inventory().clone());
     assert_eq!(reserve(&p1, "early", false).await.err(), Some(NoPlaceCode::NoPlace));
     let at = line(&store.url(), LineName::wait()).await;
     at.pause().await.expect("paused");
@@ -47,7 +44,7 @@ async fn que_9_a_fresh_request_gets_no_place_that_somebody_waits_for_and_one_wit
     })
     .await;
     // Two places come in. Nobody overtakes alice but who may.
-    shelf.restock(2);
+    stock.restock(2);
     assert_eq!(reserve(&p1, "bob", false).await.err(), Some(NoPlaceCode::Line));
     let bob = waits_for_any(&p1, "bob").await;
     assert_eq!(bob.position(), Some(2));
@@ -58,27 +55,25 @@ async fn que_9_a_fresh_request_gets_no_place_that_somebody_waits_for_and_one_wit
 
     // Once nobody waits everybody is welcome again.
     drop(bob);
-    shelf.restock(1);
+    stock.restock(1);
     eventually("the line is empty", LIMIT, async || reserve(&p1, "dave", false).await.is_ok()).await;
 }
 
 // QUE-9: a player has one place. What another request left unclaimed is theirs, and no second place is given.
 #[tokio::test]
 async fn que_9_whoever_waits_is_moved_to_the_place_that_another_request_of_theirs_left() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (store, stock) = (&fleet.store, b1.inventory().clone());
     let at = line(&store.url(), LineName::wait()).await;
     at.pause().await.expect("paused");
     let mut alice = waits_for_any(&p1, "alice").await;
-    shelf.restock(2);
+    stock.restock(2);
     let left = reserve(&p1, "alice", true).await.expect("a token that nobody claims");
     at.resume().await.expect("resumed");
     let transfer = served(&mut alice).await;
     assert_eq!((&transfer.token.id, &transfer.request), (&left.token.id, alice.request()));
     lands(&b1, "alice").await;
-    shelf.all_home().await;
-    assert_eq!(shelf.used(), 1);
+    stock.all_home().await;
+    assert_eq!(stock.used(), 1);
 }

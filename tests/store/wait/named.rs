@@ -3,7 +3,7 @@
 use maitred::agent::{Outcome, Reason, Request};
 
 use super::{queueing, served, tickets, turned_away, waits};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{backend, config, id, player, proxy, refused, sees};
 use maitred_testkit::store::TestStore;
 
@@ -11,7 +11,7 @@ use maitred_testkit::store::TestStore;
 #[tokio::test]
 async fn que_9_a_request_for_one_server_waits_for_it_and_is_told_when_it_is_removed() {
     let store = TestStore::start();
-    let (full, roomy) = (Shelf::new(0, 0), Shelf::new(9, 9));
+    let (full, roomy) = (Stock::new(0, 0), Stock::new(9, 9));
     let b1 = backend(config("b1", "backend", &store.url()), &full).await;
     let b2 = backend(config("b2", "backend", &store.url()), &roomy).await;
     let mut config = queueing("p1", &store.url());

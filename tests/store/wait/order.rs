@@ -10,10 +10,11 @@ use maitred::queue::DRAINED_ATTEMPT;
 use tokio::time::timeout;
 
 use super::{QUIET, line, queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{
     LIMIT, backend, config, id, lands, operator, player, proxy, refused, region, sees, setup,
 };
+use crate::fixtures::fleet::Fleet;
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
 
@@ -23,8 +24,8 @@ async fn que_9_those_who_wait_are_served_in_order_and_never_by_more_tokens_than_
     const PLAYERS: usize = 200;
     const BATCH: usize = 7;
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
@@ -37,7 +38,7 @@ async fn que_9_those_who_wait_are_served_in_order_and_never_by_more_tokens_than_
     }
     let mut given = 0;
     for batch in waiting.chunks_mut(BATCH) {
-        shelf.restock(BATCH as u64);
+        stock.restock(BATCH as u64);
         b1.restocked();
         given += BATCH;
         for handle in batch.iter_mut() {
@@ -45,11 +46,11 @@ async fn que_9_those_who_wait_are_served_in_order_and_never_by_more_tokens_than_
             assert_eq!((transfer.server.as_str(), transfer.addr.as_str()), ("b1", "b1.example:25565"));
             assert_eq!((&transfer.request, &transfer.player), (handle.request(), handle.player()));
             lands(&b1, handle.player().as_str()).await;
-            assert!(b1.promised() + shelf.used() as usize <= given, "more tokens than places");
+            assert!(b1.promised() + stock.used() as usize <= given, "more tokens than places");
         }
     }
     let order: Vec<Player> =
-        shelf.asked().into_iter().filter(|ask| ask.attempt == DRAINED_ATTEMPT).map(|ask| ask.player).collect();
+        stock.asked().into_iter().filter(|ask| ask.attempt == DRAINED_ATTEMPT).map(|ask| ask.player).collect();
     let mut first: Vec<Player> = Vec::new();
     order.into_iter().for_each(|player| {
         if !first.contains(&player) {
@@ -58,8 +59,8 @@ async fn que_9_those_who_wait_are_served_in_order_and_never_by_more_tokens_than_
     });
     let wanted: Vec<Player> = (0..PLAYERS).map(|n| player(&format!("p{n:03}"))).collect();
     assert_eq!(first, wanted, "first in, first out, over both proxies");
-    assert_eq!(shelf.used(), PLAYERS as u64);
-    shelf.all_home().await;
+    assert_eq!(stock.used(), PLAYERS as u64);
+    stock.all_home().await;
     assert!(tickets(&mut store.conn().await, "wait").await.is_empty());
 }
 
@@ -75,8 +76,8 @@ async fn sel_7_no_candidate_and_no_place_end_or_wait_as_the_config_says() {
     let mut alice = waits(&p2, ask()).await;
     assert_eq!(refused(&p2, ask().bypassing()).await.reason, Reason::NoCandidate, "fails fast");
 
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
     let bob = || Request::new(player("bob"));
@@ -85,12 +86,12 @@ async fn sel_7_no_candidate_and_no_place_end_or_wait_as_the_config_says() {
     assert_eq!(waiting.position(), Some(2));
     assert_eq!(refused(&p2, bob().bypassing()).await.reason, Reason::Refused);
 
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut alice).await;
     let told = timeout(LIMIT, waiting.next()).await.expect("a position is told");
     assert!(matches!(told, Some(WaitUpdate::Position { position: Some(1), .. })), "QUE-8: {told:?}");
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut waiting).await;
     assert!(waiting.next().await.is_none(), "it is over");
@@ -124,8 +125,8 @@ async fn que_9_a_full_line_a_wish_that_no_ticket_holds_and_too_long_a_wait_are_t
 #[tokio::test]
 async fn que_9_a_region_without_places_does_not_hold_up_the_others() {
     let store = TestStore::start();
-    let shelf = Shelf::in_regions(0, 0, &["south"]);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::in_regions(0, 0, &["south"]);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
     let mut north = Vec::new();
@@ -133,10 +134,10 @@ async fn que_9_a_region_without_places_does_not_hold_up_the_others() {
         north.push(waits(&p1, Request::new(player(&format!("n{n}"))).in_region(region("north"))).await);
     }
     let mut south = waits(&p1, Request::new(player("alice")).in_region(region("south"))).await;
-    shelf.restock(2);
+    stock.restock(2);
     b1.restocked();
     assert_eq!(served(&mut south).await.player, player("alice"));
-    let wanted: Vec<_> = shelf.asked().iter().filter_map(|ask| ask.region.clone()).collect();
+    let wanted: Vec<_> = stock.asked().iter().filter_map(|ask| ask.region.clone()).collect();
     assert!(wanted.iter().all(|wanted| *wanted == region("south")), "nobody else could use it: {wanted:?}");
     // Nobody waits for the other place, so whoever comes has it.
     assert!(matches!(p1.dispatch(Request::new(player("bob")).in_region(region("south"))).await, Outcome::Transfer(_)));
@@ -147,7 +148,7 @@ async fn que_9_a_region_without_places_does_not_hold_up_the_others() {
 #[tokio::test]
 async fn que_9_a_world_is_waited_for_and_served_where_it_is_loaded() {
     let store = TestStore::start();
-    let (plain, nether) = (Shelf::new(0, 0), Shelf::new(0, 0));
+    let (plain, nether) = (Stock::new(0, 0), Stock::new(0, 0));
     let loaded = Arc::new(Mutex::new(Vec::<String>::new()));
     let b1 = backend(config("b1", "backend", &store.url()), &plain).await;
     let load = {
@@ -169,8 +170,8 @@ async fn que_9_a_world_is_waited_for_and_served_where_it_is_loaded() {
     let mut alice = waits(&p1, ask("alice")).await;
     let mut bob = waits(&p1, ask("bob").on_server(id("b2"))).await;
     let mut carol = waits_for_any(&p1, "carol").await;
-    for (server, shelf) in [(&b1, &plain), (&b2, &nether)] {
-        shelf.restock(1);
+    for (server, stock) in [(&b1, &plain), (&b2, &nether)] {
+        stock.restock(1);
         server.restocked();
     }
     let carols = served(&mut carol).await.server.clone();
@@ -187,15 +188,13 @@ async fn que_9_a_world_is_waited_for_and_served_where_it_is_loaded() {
 // QUE-12: an operator pauses, resumes and empties the line.
 #[tokio::test]
 async fn que_12_a_wait_line_is_paused_resumed_and_emptied_by_an_operator() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (store, stock) = (&fleet.store, b1.inventory().clone());
     let at = line(&store.url(), LineName::wait()).await;
     let (mut alice, mut bob) = (waits_for_any(&p1, "alice").await, waits_for_any(&p1, "bob").await);
     at.pause().await.expect("paused");
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     assert!(timeout(QUIET, alice.end()).await.is_err(), "nobody is served");
     at.resume().await.expect("resumed");
@@ -208,12 +207,10 @@ async fn que_12_a_wait_line_is_paused_resumed_and_emptied_by_an_operator() {
 // QUE-9, NOD-13, POL-4: a backend that is drained or switched off serves nobody, and goes on once it may.
 #[tokio::test]
 async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {
-    let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
-    let p1 = wait_proxy("p1", &store.url()).await;
-    sees(&p1, &[&b1]).await;
-    let (at, verifier) = operator(&store).await;
+    let mut fleet = Fleet::new().backend("b1", 0).queueing_proxy("p1").up().await;
+    let (b1, p1) = (fleet.backend("b1"), fleet.proxy("p1"));
+    let (store, stock) = (&fleet.store, b1.inventory().clone());
+    let (at, verifier) = operator(store).await;
     let by_hand = Control::default();
     for (name, switch) in [("alice", drain_name(&id("b1"))), ("bob", kill_name(&id("b1")))] {
         let mut waiting = waits_for_any(&p1, name).await;
@@ -223,7 +220,7 @@ async fn que_9_a_drain_and_a_kill_switch_stop_the_serving_and_keep_the_line() {
             control.is_killed(&id("b1")) || control.is_draining(&id("b1"))
         })
         .await;
-        shelf.restock(1);
+        stock.restock(1);
         b1.restocked();
         assert!(timeout(QUIET, waiting.end()).await.is_err(), "{switch} is on");
         assert_eq!(b1.promised(), 0);

@@ -1,7 +1,7 @@
 //! A store that stands still for longer than a lease.
 
 use super::{line, served, wait_proxy, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, sees};
 use maitred::ids::LineName;
 use maitred_testkit::fault::FaultProxy;
@@ -14,8 +14,8 @@ use maitred_testkit::wait::eventually;
 async fn r_43_a_backend_back_first_after_a_stall_serves_nobody_before_those_in_front() {
     let store = TestStore::start();
     let wire = FaultProxy::start(&store);
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let (p1, p2) = (wait_proxy("p1", &wire.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     sees(&p2, &[&b1]).await;
@@ -33,7 +33,7 @@ async fn r_43_a_backend_back_first_after_a_stall_serves_nobody_before_those_in_f
     tokio::time::sleep(std::time::Duration::from_millis(lease_ms / 4)).await;
     store.sigcont();
     eventually("b1 is back", LIMIT, async || b1.agent().lease().is_valid()).await;
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     let until = std::time::Instant::now() + std::time::Duration::from_millis(lease_ms / 3);
     while std::time::Instant::now() < until {
@@ -43,7 +43,7 @@ async fn r_43_a_backend_back_first_after_a_stall_serves_nobody_before_those_in_f
     wire.resume();
     wire.pass();
     assert_eq!(served(&mut alice).await.player.as_str(), "alice", "she stood in front");
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut bob).await;
 }

@@ -5,7 +5,7 @@ use maitred::ids::{LimitName, LineName, OperationId};
 use maitred::limit::{Limit, Verdict};
 
 use super::{queueing, served, tickets, turned_away, wait_proxy, waits, waits_for_any};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, key, lands, player, proxy, refused, region, sees};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -29,8 +29,8 @@ async fn is_let_through(proxy: &ProxyAgent, name: &str) -> bool {
 #[tokio::test]
 async fn que_9_nobody_waits_for_a_node_that_gives_no_places() {
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let (p1, p2) = (wait_proxy("p1", &store.url()).await, wait_proxy("p2", &store.url()).await);
     sees(&p1, &[&b1]).await;
     eventually("the other proxy is in view", LIMIT, async || p1.agent().directory().view_of(&id("p2")).is_some()).await;
@@ -52,15 +52,15 @@ async fn que_9_nobody_waits_for_a_node_that_gives_no_places() {
 #[tokio::test]
 async fn pol_6_whoever_waits_is_charged_at_the_hand_over() {
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let mut limited = queueing("p1", &store.url());
     limited.limits.insert(command(), Limit::cooldown(600_000).expect("a limit"));
     let p1 = proxy(limited).await;
     sees(&p1, &[&b1]).await;
     let mut waiting = waits_for_any(&p1, "alice").await;
     assert!(is_let_through(&p1, "alice").await, "nothing is charged while she waits");
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     served(&mut waiting).await;
     assert!(!is_let_through(&p1, "alice").await, "she has her place");
@@ -71,8 +71,8 @@ async fn pol_6_whoever_waits_is_charged_at_the_hand_over() {
 #[tokio::test]
 async fn pol_6_a_turn_that_the_limit_does_not_let_through_gives_the_place_back() {
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let mut limited = queueing("p1", &store.url());
     limited.limits.insert(command(), Limit::cooldown(600_000).expect("a limit"));
     let p1 = proxy(limited).await;
@@ -80,12 +80,12 @@ async fn pol_6_a_turn_that_the_limit_does_not_let_through_gives_the_place_back()
     let mut waiting = waits_for_any(&p1, "alice").await;
     let used = p1.agent().take_limit(&command(), &player("alice"), &OperationId::fresh()).await.expect("the store");
     assert!(matches!(used, Some(Verdict::Allowed { .. })));
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     let refusal = turned_away(&mut waiting).await;
     assert_eq!(refusal.reason, Reason::Limited, "{refusal:?}");
     assert!(refusal.retry_after_ms.is_some_and(|wait| wait > 500_000), "{refusal:?}");
-    shelf.all_home().await;
+    stock.all_home().await;
     assert!(matches!(p1.dispatch(Request::new(player("bob"))).await, Outcome::Transfer(_)), "the place is free again");
 }
 
@@ -93,8 +93,8 @@ async fn pol_6_a_turn_that_the_limit_does_not_let_through_gives_the_place_back()
 #[tokio::test]
 async fn r_37_a_turn_that_cannot_be_taken_gives_the_place_back() {
     let store = TestStore::start();
-    let shelf = Shelf::new(0, 0);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::new(0, 0);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let mut limited = queueing("p1", &store.url());
     limited.limits.insert(command(), Limit::cooldown(600_000).expect("a limit"));
     let p1 = proxy(limited).await;
@@ -102,7 +102,7 @@ async fn r_37_a_turn_that_cannot_be_taken_gives_the_place_back() {
     let mut waiting = waits_for_any(&p1, "alice").await;
     let mut conn = store.conn().await;
     redis::cmd("RPUSH").arg(key("limit:command:alice")).arg("x").exec_async(&mut conn).await.expect("RPUSH");
-    shelf.restock(1);
+    stock.restock(1);
     b1.restocked();
     let refusal = turned_away(&mut waiting).await;
     assert_ne!(refusal.reason, Reason::Limited, "{refusal:?}");
@@ -112,7 +112,7 @@ async fn r_37_a_turn_that_cannot_be_taken_gives_the_place_back() {
         state().await.is_ok_and(|state: Option<String>| state.as_deref() == Some("RELEASED"))
     })
     .await;
-    shelf.all_home().await;
+    stock.all_home().await;
 }
 
 // QUE-9: told that the place is lost, a player who has it still goes away or asks once more.
@@ -136,8 +136,8 @@ async fn que_9_whoever_asks_again_while_waiting_hears_that_the_newer_request_wai
 #[tokio::test]
 async fn que_8_a_wish_that_no_node_serves_has_no_estimate() {
     let store = TestStore::start();
-    let shelf = Shelf::in_regions(0, 0, &["south"]);
-    let b1 = backend(config("b1", "backend", &store.url()), &shelf).await;
+    let stock = Stock::in_regions(0, 0, &["south"]);
+    let b1 = backend(config("b1", "backend", &store.url()), &stock).await;
     let p1 = wait_proxy("p1", &store.url()).await;
     sees(&p1, &[&b1]).await;
     let mistyped = waits(&p1, Request::new(player("alice")).in_region(region("suoth"))).await;
@@ -150,7 +150,7 @@ async fn que_8_a_wish_that_no_node_serves_has_no_estimate() {
     }
     let last = waits_for_any(&p1, "zoe").await;
     for other in &mut others {
-        shelf.restock(1);
+        stock.restock(1);
         b1.restocked();
         served(other).await;
     }

@@ -10,7 +10,7 @@ use maitred::token::CancelOutcome;
 use tokio::time::{sleep, timeout};
 
 use super::kinds::{End, Fleet, Kind, Waits};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, key, pending, player, sees, state};
 use maitred_testkit::fault::FaultProxy;
 use maitred_testkit::wait::eventually;
@@ -49,7 +49,7 @@ struct Crossing {
     fleet: Fleet,
     wire: FaultProxy,
     p1: ProxyAgent,
-    b1: BackendAgent<Shelf>,
+    b1: BackendAgent<Stock>,
 }
 
 const CLAIM_TAKES: Duration = Duration::from_millis(250);

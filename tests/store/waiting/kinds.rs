@@ -10,7 +10,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, config, key, player, proxy, setup};
 use maitred_testkit::store::TestStore;
 use maitred_testkit::wait::eventually;
@@ -114,13 +114,13 @@ impl Fleet {
     }
 
     /// A backend that takes in so many players, by either kind of line.
-    pub async fn backend(&self, name: &str, places: u64) -> BackendAgent<Shelf> {
-        let shelf = Shelf::new(if self.kind == Kind::Token { places } else { 0 }, 0);
+    pub async fn backend(&self, name: &str, places: u64) -> BackendAgent<Stock> {
+        let stock = Stock::new(if self.kind == Kind::Token { places } else { 0 }, 0);
         let mut config = config(name, "backend", &self.store.url());
         config.lines.insert(login(), line());
         config.node.role = Role::backend();
         let load = move || LoadSample { soft_cap: places, ..LoadSample::default() };
-        let backend = setup(config).backend(shelf, load).expect("a backend");
+        let backend = setup(config).backend(stock, load).expect("a backend");
         eventually("the backend is a member", LIMIT, async || backend.agent().joined().await.ok()).await;
         backend
     }

@@ -7,7 +7,7 @@ use maitred::node::{CONFIG, Control};
 use tokio::time::Instant;
 
 use super::kinds::{End, Fleet, Kind, Waits, login};
-use crate::fixtures::agents::shelf::Shelf;
+use crate::fixtures::agents::stock::Stock;
 use crate::fixtures::agents::{LIMIT, backend, config, id, operator, player, proxy, sees};
 use maitred_testkit::wait::eventually;
 
@@ -70,7 +70,7 @@ async fn que_10_who_fails_to_arrive_after_the_line_was_taken_out_is_admitted_aga
 #[tokio::test]
 async fn r_50_a_backend_that_leaves_and_is_back_after_a_while_serves_those_who_waited_for_it() {
     let fleet = Fleet::new(Kind::Token);
-    let b1 = backend(config("b1", "backend", &fleet.store.url()), &Shelf::new(0, 0)).await;
+    let b1 = backend(config("b1", "backend", &fleet.store.url()), &Stock::new(0, 0)).await;
     let p1 = fleet.proxy("p1").await;
     sees(&p1, &[&b1]).await;
     let mut waiting = Vec::new();
@@ -85,7 +85,7 @@ async fn r_50_a_backend_that_leaves_and_is_back_after_a_while_serves_those_who_w
     // Every loop looks more than once.
     let back_at = Instant::now() + Duration::from_secs(4);
     tokio::time::sleep_until(back_at).await;
-    let _b1 = backend(config("b1", "backend", &fleet.store.url()), &Shelf::new(5, 0)).await;
+    let _b1 = backend(config("b1", "backend", &fleet.store.url()), &Stock::new(5, 0)).await;
     for one in &mut waiting {
         assert_eq!(one.end().await, End::Served);
     }

@@ -98,8 +98,8 @@ impl Stage {
 
     fn rank(&mut self, order: Order) -> Ranking {
         self.take_in();
-        let scene = RankContext { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: self.now_ms };
-        rank(&self.table, &scene, self.most)
+        let fixture = RankContext { ask: &self.ask, order, stale_after_ms: 3_000, now_ms: self.now_ms };
+        rank(&self.table, &fixture, self.most)
     }
 
     pub fn by_score(&mut self) -> Ranking {

@@ -1,6 +1,6 @@
 use maitred::token::BookOptions;
 
-use crate::fixtures::command::{Scene, backend, maitred, run};
+use crate::fixtures::command::{CliFixture, backend, maitred, run};
 use maitred_testkit::store::TestStore;
 
 const COMMANDS: &[&[&str]] = &[
@@ -82,45 +82,45 @@ fn sto_12_a_password_shows_in_no_output_and_a_wrong_one_is_told() {
 // REL-4: what the store refuses is one line with the reason and what to do.
 #[tokio::test]
 async fn rel_4_each_refusal_of_the_store_says_what_to_do() {
-    let scene = Scene::new().await;
-    let (_b1, b1) = scene.join(backend("b1")).await;
-    scene.issue(&b1, "alice", "{}").await;
+    let fixture = CliFixture::new().await;
+    let (_b1, b1) = fixture.join(backend("b1")).await;
+    fixture.issue(&b1, "alice", "{}").await;
     let release = &["tokens", "release", "alice"][..];
 
-    scene.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await;
-    scene.run(&["kill", "on"]).code(1).complains(&["OOM", "raise maxmemory"]);
-    scene.run(&["tokens", "alice"]).code(0).shows(&["PENDING"]);
-    scene.by_hand(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    fixture.run(&["kill", "on"]).code(1).complains(&["OOM", "raise maxmemory"]);
+    fixture.run(&["tokens", "alice"]).code(0).shows(&["PENDING"]);
+    fixture.by_hand(&["CONFIG", "SET", "maxmemory", "0"]).await;
 
-    scene.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    scene.run(release).code(1).complains(&["READONLY", "point the store URL at the primary"]);
-    scene.by_hand(&["REPLICAOF", "NO", "ONE"]).await;
+    fixture.by_hand(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    fixture.run(release).code(1).complains(&["READONLY", "point the store URL at the primary"]);
+    fixture.by_hand(&["REPLICAOF", "NO", "ONE"]).await;
 
-    scene.by_hand(&["ACL", "SETUSER", "op", "on", ">pw", "+@all", "-evalsha", "~*", "&*"]).await;
-    let mut command = scene.command(release);
-    command.args(["--store", &scene.server.url().replace("redis://", "redis://op:pw@")]);
+    fixture.by_hand(&["ACL", "SETUSER", "op", "on", ">pw", "+@all", "-evalsha", "~*", "&*"]).await;
+    let mut command = fixture.command(release);
+    command.args(["--store", &fixture.server.url().replace("redis://", "redis://op:pw@")]);
     let ran = run(command);
     assert_eq!(ran.code, Some(2), "a store given twice is wrong usage: {ran:?}");
     let mut command = maitred(release);
-    command.args(["--zone", "eu", "--store", &scene.server.url().replace("redis://", "redis://op:pw@")]);
+    command.args(["--zone", "eu", "--store", &fixture.server.url().replace("redis://", "redis://op:pw@")]);
     run(command).code(1).complains(&["NOPERM", "docs/operating.md"]);
 
-    scene.by_hand(&["SET", "maitred:{eu}:roles", "x"]).await;
-    scene.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "maitred:{eu}:roles", "look at the key with TYPE"]);
-    scene.run(release).code(0);
+    fixture.by_hand(&["SET", "maitred:{eu}:roles", "x"]).await;
+    fixture.run(&["nodes"]).code(1).complains(&["WRONGTYPE", "maitred:{eu}:roles", "look at the key with TYPE"]);
+    fixture.run(release).code(0);
     // A script names itself and its keys: which of them it was the store does not say.
-    let scene = Scene::with_config("lines: {login: {}}\n", BookOptions::default()).await;
-    scene.by_hand(&["SET", "maitred:{eu}:gate:login", "x"]).await;
+    let fixture = CliFixture::with_config("lines: {login: {}}\n", BookOptions::default()).await;
+    fixture.by_hand(&["SET", "maitred:{eu}:gate:login", "x"]).await;
     let pause = &["queue", "login", "pause"];
-    scene.run(pause).code(1).complains(&["queue/pause at maitred:{eu}:gate:login", "WRONGTYPE"]);
+    fixture.run(pause).code(1).complains(&["queue/pause at maitred:{eu}:gate:login", "WRONGTYPE"]);
 }
 
 // CLI-1: colours are for terminals; a pipe gets none (every run here checks that), nor does NO_COLOR.
 #[tokio::test]
 async fn cli_1_no_color_is_honoured() {
-    let scene = Scene::new().await;
-    scene.join(backend("b1")).await;
-    let mut command = scene.command(&["nodes"]);
+    let fixture = CliFixture::new().await;
+    fixture.join(backend("b1")).await;
+    let mut command = fixture.command(&["nodes"]);
     command.env("NO_COLOR", "1");
     run(command).code(0).shows(&["b1"]);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use maitred::store::scripts;
 use serde_json::{Value, json};
 
-use crate::fixtures::command::{Ran, Scene, maitred, run};
+use crate::fixtures::command::{CliFixture, Ran, maitred, run};
 
 /// Nobody listens there.
 const NOWHERE: &str = "redis://127.0.0.1:1";
@@ -21,10 +21,10 @@ async fn sto_2_scripts_are_listed_with_and_without_a_store() {
     assert_eq!(told["scripts"].as_array().map(Vec::len), Some(scripts::all().len()));
     assert!(told["scripts"][0]["loaded"].is_null() && told["store_error"].is_string(), "{told}");
 
-    let scene = Scene::new().await;
-    assert_eq!(scene.run(&["scripts", "list"]).code(0).cells("token/claim")[3], "yes");
-    scene.by_hand(&["SCRIPT", "FLUSH"]).await;
-    assert_eq!(scene.run(&["scripts", "list"]).code(0).cells("token/claim")[3], "no");
+    let fixture = CliFixture::new().await;
+    assert_eq!(fixture.run(&["scripts", "list"]).code(0).cells("token/claim")[3], "yes");
+    fixture.by_hand(&["SCRIPT", "FLUSH"]).await;
+    assert_eq!(fixture.run(&["scripts", "list"]).code(0).cells("token/claim")[3], "no");
 }
 
 #[tokio::test]
@@ -32,17 +32,17 @@ async fn sto_2_scripts_are_verified_here_and_in_the_store() {
     let mut command = maitred(&["scripts", "verify", "--store", NOWHERE]);
     command.env_remove("MAITRED_SECRET");
     run(command).code(0).shows(&[&format!("ok: {} scripts match their pins", scripts::all().len())]);
-    let scene = Scene::new().await;
-    assert_eq!(scene.json(&["scripts", "verify", "--loaded"])["ok"], true);
-    scene.by_hand(&["SCRIPT", "FLUSH"]).await;
-    scene.run(&["scripts", "verify", "--loaded"]).code(1).shows(&["script token/claim is not in the store"]);
-    let told = scene.run(&["scripts", "verify", "--loaded", "--json"]).code(1).json();
+    let fixture = CliFixture::new().await;
+    assert_eq!(fixture.json(&["scripts", "verify", "--loaded"])["ok"], true);
+    fixture.by_hand(&["SCRIPT", "FLUSH"]).await;
+    fixture.run(&["scripts", "verify", "--loaded"]).code(1).shows(&["script token/claim is not in the store"]);
+    let told = fixture.run(&["scripts", "verify", "--loaded", "--json"]).code(1).json();
     assert_eq!(
         (&told["ok"], &told["scripts"][0]["ok"], &told["scripts"][0]["loaded"]),
         (&json!(false), &json!(true), &json!(false))
     );
-    assert_eq!(scene.json(&["scripts", "load"])["loaded"].as_array().map(Vec::len), Some(scripts::all().len()));
-    scene.run(&["scripts", "verify", "--loaded"]).code(0);
+    assert_eq!(fixture.json(&["scripts", "load"])["loaded"].as_array().map(Vec::len), Some(scripts::all().len()));
+    fixture.run(&["scripts", "verify", "--loaded"]).code(0);
 }
 
 fn pin(root: &Path) -> Ran {
