@@ -177,3 +177,28 @@ async fn cli_3_que_5_a_link_takes_the_players_of_a_line_that_leads_to_links() {
     let join = ask(&mut link, json!({"op": "redeem", "id": "r2", "player": "alice"})).await;
     assert!(join["error"].as_str().is_some_and(|error| error.contains("no such op")), "{join}");
 }
+
+// CLI-3: whoever says `left` was answered. Told `out` besides, a client that enters again after an `out` brings a player back who
+// has gone.
+#[tokio::test]
+async fn cli_3_who_leaves_by_their_own_wish_is_told_no_end() {
+    let (_fleet, _backend, mut proxy) = zone(1).await;
+    admitted(&mut proxy, "alice").await;
+    for (player, quit) in [("bob", true), ("carol", false)] {
+        assert_eq!(say(&mut proxy, "enter", player, json!({})).await["outcome"], "waiting");
+        proxy.send(&json!({"op": "left", "id": "gone", "player": player, "line": "login", "quit": quit}));
+        let mut heard = Vec::new();
+        let mut asked = 0;
+        // Whatever the end of the visit is told by comes before the second answer behind it.
+        while asked < 2 {
+            let line = proxy.next_line(LIMIT).await;
+            if line["id"] == "gone" || line["id"] == "after" {
+                asked += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                proxy.send(&json!({"op": "status", "id": "after"}));
+            }
+            heard.push(line);
+        }
+        assert!(heard.iter().all(|line| line["event"] != "out"), "{player}: {heard:?}");
+    }
+}
