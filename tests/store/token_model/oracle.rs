@@ -48,6 +48,8 @@ struct Past {
     consume_op: Option<String>,
     request: String,
     attempt: u32,
+    /// A cancel ended it; one more of the same request answers the same.
+    cancelled: bool,
 }
 
 /// A player's page.
@@ -195,9 +197,9 @@ impl Oracle {
             if old.is_open() {
                 self.index.remove(&(old.server.clone(), player.to_owned()));
             }
-            let Entry { id, consume_op, request, attempt, .. } = old;
+            let Entry { id, consume_op, request, attempt, cancelled, .. } = old;
             let page = self.page(player);
-            page.past.insert(0, Past { id, end, consume_op, request, attempt });
+            page.past.insert(0, Past { id, end, consume_op, request, attempt, cancelled });
             page.past.truncate(4);
         }
         self.index.insert((who.0.to_owned(), player.to_owned()));
@@ -324,8 +326,14 @@ impl Oracle {
         page.marks.truncate(4);
         page.gone_at = page.gone_at.max(now + audit_ms);
         let landed = page.past.iter().any(|past| past.request == request && past.end == "CONSUMED");
+        let ended = page.past.iter().any(|past| past.request == request && past.cancelled);
         let Some(entry) = self.entry(player).filter(|entry| entry.request == request) else {
-            return if landed { "Landed" } else { "Marked" }.to_owned();
+            return match (landed, ended) {
+                (true, _) => "Landed",
+                (false, true) => "Released",
+                (false, false) => "Marked",
+            }
+            .to_owned();
         };
         let theirs = entry.claim.as_ref().is_some_and(|claim| (claim.by.as_str(), claim.epoch) != who);
         match entry.state {
