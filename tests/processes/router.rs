@@ -21,13 +21,13 @@ dispatch: { cooldownMs: 0, staleAfterMs: 1000 }
 store: { commandTimeoutMs: 5000, connectTimeoutMs: 5000, operationTimeoutMs: 10000 }
 ";
 
-struct CliFixture {
+struct RouterFixture {
     store: TestStore,
     dir: tempfile::TempDir,
     asked: u64,
 }
 
-impl CliFixture {
+impl RouterFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("network.yml"), NETWORK).expect("a config");
@@ -94,7 +94,7 @@ fn says(node: &Node, text: &str) -> usize {
     node.stderr().lines().filter(|line| line.contains(text)).count()
 }
 
-impl CliFixture {
+impl RouterFixture {
     /// Runs the binary as an operator does, and gives the version it wrote.
     fn operator(&self, args: &[&str]) -> u64 {
         let mut command = std::process::Command::new(maitred_testkit::program::maitred());
@@ -113,7 +113,7 @@ impl CliFixture {
 // POL-5: a router hears no event and never beats; a push and its end come into force there all the same.
 #[tokio::test]
 async fn pol_5_a_router_takes_a_push_and_its_end_with_the_players_who_connect() {
-    let mut fixture = CliFixture::new();
+    let mut fixture = RouterFixture::new();
     let texts = |refused: &str| format!("texts: {{ refused: \"{refused}\" }}\n");
     let file = fixture.dir.path().join("network.yml");
     std::fs::write(&file, format!("{NETWORK}{}", texts("of the file"))).expect("a config");
@@ -132,7 +132,7 @@ async fn pol_5_a_router_takes_a_push_and_its_end_with_the_players_who_connect() 
 // DSP-9, TOK-3, TOK-6
 #[tokio::test]
 async fn dsp_9_a_router_and_participants_move_players_of_one_fleet() {
-    let mut fixture = CliFixture::new();
+    let mut fixture = RouterFixture::new();
     let mut conn = fixture.store.conn().await;
     let (mut backend, _) = fixture.node("b1", "backend", &[]).await;
     fixture.ask(&mut backend, json!({ "op": "places", "count": 20 })).await;

@@ -90,6 +90,7 @@ impl<I: Inventory> Backend<I> {
         loop {
             *awaited = UnmetDemand::default();
             let has = self.offered();
+            let restocks = self.serving.restocks();
             let mut exhausted = BTreeSet::new();
             let first = self.find(&lines, None, PAGE).await?;
             let more_after = first.more_after;
@@ -106,6 +107,10 @@ impl<I: Inventory> Backend<I> {
             };
             passed.iter().for_each(|region| awaited.add(region.as_ref()));
             let deep = self.find(&lines, Some(after), DEEP).await?;
+            if self.serving.restocks() != restocks {
+                // A place that came in since is for those in front.
+                continue;
+            }
             let more_after = deep.more_after;
             if self.serve_found(&lines, deep, &has, &passed, &mut exhausted, awaited).await? == 0 {
                 // Without places there is nothing to look for, and the next one is for somebody here.
@@ -127,9 +132,10 @@ impl<I: Inventory> Backend<I> {
         exhausted: &mut BTreeSet<Option<Region>>,
         awaited: &mut UnmetDemand,
     ) -> Result<usize> {
+        let restocks = self.serving.restocks();
         let paused = paused(lines, &found.wishes).await?;
         let (mut issued, mut gone, mut failed) = (0_usize, 0_usize, None);
-        let (restocks, mut is_held_up) = (self.serving.restocks(), false);
+        let mut is_held_up = false;
         for (line, wish) in found.wishes {
             if !has.suits(wish.region.as_ref(), wish.world.as_deref()) {
                 continue;
@@ -147,7 +153,7 @@ impl<I: Inventory> Backend<I> {
             let refused_at = (!exhausted.is_empty()).then_some(restocks);
             match self.serve_one(&line, &wish, refused_at).await {
                 Ok(Served::Issued) => issued += 1,
-                // Whoever called looks at the lines from the front again.
+                // The lines are looked at from the front again: the place that came in has asked for that.
                 Ok(Served::Overtakes) => return Ok(issued + gone + 1),
                 Ok(Served::NotNeeded) => gone += 1,
                 Ok(Served::NoPlace) => {

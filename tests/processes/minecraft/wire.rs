@@ -15,14 +15,14 @@ use crate::fixtures::listener::Blackhole;
 use maitred_testkit::wait::eventually;
 
 /// A proxy whose store is not there, with one static backend.
-struct CliFixture {
+struct EdgeFixture {
     edge: Edge,
     backend: TcpListener,
     _nobody: TcpSocket,
     _dir: TempDir,
 }
 
-impl CliFixture {
+impl EdgeFixture {
     async fn new(servers: &str) -> Self {
         Self::with(servers, &[]).await
     }
@@ -75,7 +75,7 @@ async fn exactly(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
 // PLC-4, PLC-6: without the store, and not a byte more or less than the client sent.
 #[tokio::test]
 async fn plc_6_a_backend_gets_exactly_what_the_client_sent() {
-    let fixture = CliFixture::new("[not-there, lobby]").await;
+    let fixture = EdgeFixture::new("[not-there, lobby]").await;
     for tail in tails() {
         let sent = [handshake(767, "play.example", 2), login("alice", &tail)].concat();
         let (begin, rest) = sent.split_at(sent.len() / 2);
@@ -99,7 +99,7 @@ async fn plc_7_a_client_that_hangs_up_ends_its_placement() {
     if hole.connecting().is_none() {
         return eprintln!("skipped: this system does not list its sockets");
     }
-    let fixture = CliFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let fixture = EdgeFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
     let client = fixture.client(&[handshake(47, "h", 2), login("alice", &[])].concat()).await;
     eventually("the proxy connects", LIMIT, async || hole.connecting() == Some(1)).await;
     drop(client);
@@ -116,7 +116,7 @@ async fn plc_2_a_refused_client_reads_the_configured_text() {
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
     for (servers, text) in [("[]", "{\"text\":\"No door \\\"here\\\".\"}"), ("[other]", "{\"text\":\"Nobody is in.\"}")]
     {
-        let fixture = CliFixture::new(servers).await;
+        let fixture = EdgeFixture::new(servers).await;
         let length = u8::try_from(text.len()).expect("short");
         assert_eq!(fixture.answer(&hello).await, frame(&[&[0, length], text.as_bytes()].concat()));
     }
@@ -125,7 +125,7 @@ async fn plc_2_a_refused_client_reads_the_configured_text() {
 // REL-3: refused on the wire as well, each without a word and without a connection to a backend.
 #[tokio::test]
 async fn rel_3_what_is_no_client_is_hung_up_on() {
-    let fixture = CliFixture::new("[lobby]").await;
+    let fixture = EdgeFixture::new("[lobby]").await;
     let early = [handshake(47, "h", 2), login("12345678901234567", &[])].concat();
     for bytes in [&b"\0"[..], b"\xff\xff\xff\xff", b"\x05\x01\x02\x03\x04\x05", &handshake(47, "h", 9), &early] {
         assert_eq!(fixture.answer(bytes).await, b"", "{bytes:?}");
@@ -137,7 +137,7 @@ async fn rel_3_what_is_no_client_is_hung_up_on() {
 // NOD-14: the server list shows the fleet; nobody is known here. Old clients get an answer, too.
 #[tokio::test]
 async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
-    let fixture = CliFixture::new("[lobby]").await;
+    let fixture = EdgeFixture::new("[lobby]").await;
     let ping = frame(&[&[1], 0x0123_4567_89ab_cdef_u64.to_be_bytes().as_slice()].concat());
     let answer = fixture.answer(&[handshake(767, "h", 1), frame(&[0]), ping.clone()].concat()).await;
     let line = answer.strip_suffix(ping.as_slice()).expect("the ping comes back as it was");
@@ -162,7 +162,7 @@ async fn plc_4_a_ping_is_answered_and_reaches_no_backend() {
 // REL-3: one address must not take all the room; what it held comes back.
 #[tokio::test]
 async fn rel_3_one_address_has_only_so_many_connections() {
-    let fixture = CliFixture::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
+    let fixture = EdgeFixture::with_args("[lobby]", vec!["--per-address".to_owned(), "2".to_owned()]).await;
     let (first, _second) = (fixture.client(b"").await, fixture.client(b"").await);
     let mut third = fixture.client(b"").await;
     let read = timeout(LIMIT, third.read(&mut [0])).await.expect("the proxy ends the connection");
@@ -185,7 +185,7 @@ async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
         return eprintln!("skipped: this system does not list its sockets");
     }
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
-    let mut fixture = CliFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
+    let mut fixture = EdgeFixture::with("[hole, lobby]", &[format!("hole={}", hole.addr)]).await;
     let mut clients = Vec::new();
     for _ in 0..20 {
         clients.push(fixture.client(&hello).await);
@@ -205,7 +205,7 @@ async fn plc_7_a_proxy_that_is_told_to_stop_tells_those_who_wait() {
 // PLC-7: those who play do not keep the process.
 #[tokio::test]
 async fn plc_7_a_proxy_that_is_told_to_stop_ends_the_connections_of_players() {
-    let mut fixture = CliFixture::new("[lobby]").await;
+    let mut fixture = EdgeFixture::new("[lobby]").await;
     let hello = [handshake(47, "h", 2), login("alice", &[])].concat();
     let mut client = fixture.client(&hello).await;
     let (mut backend, _) = timeout(LIMIT, fixture.backend.accept()).await.expect("in time").expect("a connection");

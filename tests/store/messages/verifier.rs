@@ -38,7 +38,7 @@ async fn publish(conn: &mut MultiplexedConnection, channel: &str, bytes: &[u8]) 
 }
 
 /// Two members, a counted service `work` at the second one, and a raw client.
-struct CliFixture {
+struct ForgeryFixture {
     store: TestStore,
     a: Member,
     b: Member,
@@ -48,7 +48,7 @@ struct CliFixture {
     _services: Vec<ServiceRegistration>,
 }
 
-impl CliFixture {
+impl ForgeryFixture {
     async fn set() -> Self {
         let store = TestStore::start();
         let (a, b, echo) = pair(&store.url()).await;
@@ -104,7 +104,7 @@ fn from(message: &mut Message<'_>, node: NodeId, epoch: Epoch) {
 // ENV-7: whoever records the channel can publish a good message again; it must not reserve a second place.
 #[tokio::test(flavor = "multi_thread")]
 async fn env_7_a_replayed_message_is_not_handled_twice() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let mut tap = Tap::on(&fixture.store, &fixture.channel).await;
     let answer: u64 = fixture.a.post.call_json("b:work", "go", &7, CALL).await.expect("an answer");
     assert_eq!(answer, 7);
@@ -126,7 +126,7 @@ async fn env_7_a_replayed_message_is_not_handled_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn env_7_a_message_outside_of_the_window_is_refused() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let body = json("1");
     for (nonce, shift) in [("old", -31_000), ("new", 32_000)] {
         let mut message = fixture.message(nonce, &body);
@@ -145,7 +145,7 @@ async fn env_7_a_message_outside_of_the_window_is_refused() {
 // MSG-4: a proxy that was paused past its lease wakes up and sends, believing in its lease. Its successor acts already.
 #[tokio::test(flavor = "multi_thread")]
 async fn msg_4_a_sender_whose_epoch_is_over_is_not_believed() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     fixture.a.stop_beating().await;
     let replaces = Some(fixture.a.incarnation().await);
     let next = Member::join_with(&fixture.store.url(), "a", Options { replaces, ..Options::default() }).await;
@@ -164,7 +164,7 @@ async fn msg_4_a_sender_whose_epoch_is_over_is_not_believed() {
 // MSG-4: what was meant for an incarnation that is gone must not reach the next one: it knows nothing of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn msg_4_a_message_to_an_epoch_that_is_over_is_not_taken() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let body = json("1");
     let mut message = fixture.message("n1", &body);
     message.to_epoch = Epoch(message.to_epoch.0 - 1);
@@ -180,7 +180,7 @@ async fn msg_4_a_message_to_an_epoch_that_is_over_is_not_taken() {
 // MSG-4, R-10: an unknown sender costs one read of its row, which decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn msg_4_an_unknown_sender_is_looked_up_once() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let body = json("1");
     let mut message = fixture.message("n1", &body);
     from(&mut message, id("stranger"), Epoch(1));
@@ -201,7 +201,7 @@ async fn msg_4_an_unknown_sender_is_looked_up_once() {
 // ENV-5: with the store's password alone nobody can make a member act.
 #[tokio::test(flavor = "multi_thread")]
 async fn env_5_forged_messages_are_dropped_by_reason() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let body = json("111");
     let good = fixture.message("n1", &body).to_wire(&keyring());
     let text = String::from_utf8(good.clone()).expect("text");
@@ -232,7 +232,7 @@ async fn env_5_forged_messages_are_dropped_by_reason() {
 // ENV-6: during an upgrade the older half names the version and goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn env_6_a_message_of_a_later_version_is_refused_with_its_own_reason() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let bytes = fixture.message("n1", &json("1")).to_wire(&keyring());
     let wire = keyring().from_wire(&bytes, bytes.len()).expect("signed");
     let mut fields = wire.fields.clone();
@@ -246,7 +246,7 @@ async fn env_6_a_message_of_a_later_version_is_refused_with_its_own_reason() {
 // A signature of one kind is worth nothing for another: a heartbeat in an inbox is no message.
 #[tokio::test(flavor = "multi_thread")]
 async fn msg_4_a_signed_record_that_is_no_message_is_dropped() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let claim = keyring().to_wire(Kind::Claim, &["t-1", "alice", "a", "1", "op-1"]);
     fixture.inject(&claim).await;
     fixture.dropped(AuditReason::Malformed, 1).await;
@@ -260,7 +260,7 @@ async fn msg_4_a_signed_record_that_is_no_message_is_dropped() {
 // an answer counts only from the node and epoch that were asked, to the epoch that asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn r_27_an_answer_from_another_node_or_epoch_does_not_count() {
-    let mut fixture = CliFixture::set().await;
+    let mut fixture = ForgeryFixture::set().await;
     let gate = Gate::new(0);
     let _slow = fixture.b.services.register("slow", gate.handler()).expect("a name");
     fixture.b.beat_now().await;

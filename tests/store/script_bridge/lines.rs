@@ -3,13 +3,15 @@
 use maitred::store::scripts;
 
 use super::calls::{Node, Token, key, settle};
-use super::queue::{EPOCH, Guest, admit, exists, open_gate, pause, peek, position, sweep, texts, ticket, zone};
+use super::queue::{
+    EPOCH, Guest, admit, exists, open_gate, pause, peek, position, sweep, texts, ticket, twin_with_line,
+};
 use super::reply::Reply;
 use super::twin::Twin;
 
 #[test]
 fn sto_4_queue_enter() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     let alice = Guest::new("alice", now);
     let waiting = alice.enter().run(&mut twin);
     assert_eq!((waiting[0].as_str(), waiting[3].as_str(), waiting.len()), ("WAITING", "0", 11), "{waiting:?}");
@@ -61,7 +63,7 @@ fn sto_4_queue_enter() {
 
 #[test]
 fn sto_4_queue_leave() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     let alice = Guest::new("alice", now);
     assert_eq!(alice.leave("0", "").run(&mut twin), ["NONE"]);
     alice.enter().run(&mut twin);
@@ -87,7 +89,7 @@ fn sto_4_queue_leave() {
 
 #[test]
 fn sto_4_queue_peek_position_and_pause() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     assert_eq!(peek().run(&mut twin)[..2], ["PEEK", "0"]);
     assert_eq!(position("alice").run(&mut twin), ["NONE"]);
     for (player, lane) in [("a", "0"), ("b", "0"), ("c", "0"), ("x", "1"), ("y", "1")] {
@@ -114,7 +116,7 @@ fn sto_4_queue_peek_position_and_pause() {
 
 #[test]
 fn sto_4_queue_admit() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     const OFF: [&str; 4] = ["", "off", "", "off"];
     let expires_at = now + 1_800_000;
     let empty = admit(now, expires_at, OFF, &[]).run(&mut twin);
@@ -185,7 +187,7 @@ fn admitted(twin: &mut Twin, now: u64) -> (Guest, String) {
 
 #[test]
 fn sto_4_queue_failed() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     let (alice, serial) = admitted(&mut twin, now);
     let back = Guest { session: "s2", ..alice.clone() };
     assert_eq!(back.failed("1", "0", "b1").run(&mut twin), ["LATE"], "R-21");
@@ -221,7 +223,7 @@ fn sto_4_queue_failed() {
 
 #[test]
 fn sto_4_queue_arrived_and_redeem() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     let epoch: u64 = EPOCH.parse().expect("a number");
     let (alice, serial) = admitted(&mut twin, now);
     assert_eq!(alice.arrived("1", "b1").run(&mut twin), ["LATE"]);
@@ -290,7 +292,7 @@ fn r_25_a_consumed_token_becomes_a_held_place() {
 
 #[test]
 fn sto_4_queue_sweep() {
-    let (mut twin, now) = zone();
+    let (mut twin, now) = twin_with_line();
     for player in ["alice", "bob", "carol"] {
         Guest::new(player, now).enter().run(&mut twin);
     }

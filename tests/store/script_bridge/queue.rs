@@ -241,7 +241,7 @@ pub fn open_gate(twin: &mut Twin) {
     twin.seed(["HSET", &key("gate:login"), "refilled_at", &format!("{now}000")]);
 }
 
-pub fn zone() -> (Twin, u64) {
+pub fn twin_with_line() -> (Twin, u64) {
     let mut twin = Twin::start();
     let now = twin.now();
     settle(&mut twin, "p1", "proxy", now);

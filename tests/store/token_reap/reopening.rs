@@ -12,14 +12,14 @@ const LEASE_MS: u64 = 10 * STEP_MS;
 const TIMES: BookOptions =
     BookOptions { ttl_ms: 30 * STEP_MS, claim_reanimate_ms: 4 * STEP_MS, audit_ms: 60 * STEP_MS };
 
-struct CliFixture {
+struct LeasedZone {
     bench: Bench,
     b1: Member,
     a: Member,
     b: Member,
 }
 
-impl CliFixture {
+impl LeasedZone {
     /// A backend that lives for ever, and proxies whose leases end.
     async fn new(server: &TestStore, zone: &str) -> Self {
         let mut bench = Bench::with_times(server, zone, TIMES).await;
@@ -61,7 +61,7 @@ impl CliFixture {
 #[tokio::test]
 async fn tok_6_a_dead_claimants_claim_is_reopened_at_claim_plus_reanimate() {
     let server = TestStore::start();
-    let fixture = CliFixture::new(&server, "age").await;
+    let fixture = LeasedZone::new(&server, "age").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     // The claim falls between two looks at the token, and the lease ends a step after it.
     fixture.bench.age(9 * STEP_MS).await;
@@ -73,7 +73,7 @@ async fn tok_6_a_dead_claimants_claim_is_reopened_at_claim_plus_reanimate() {
 #[tokio::test]
 async fn tok_6_a_claim_is_not_reopened_before_the_end_of_its_claimants_lease() {
     let server = TestStore::start();
-    let fixture = CliFixture::new(&server, "lease").await;
+    let fixture = LeasedZone::new(&server, "lease").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     fixture.bench.age(2 * STEP_MS).await;
     assert_eq!(say(&fixture.a.claim(&token).await), "Claimed");
@@ -90,7 +90,7 @@ async fn tok_6_a_claim_is_not_reopened_before_the_end_of_its_claimants_lease() {
 #[tokio::test]
 async fn tok_6_a_live_but_slow_claimant_keeps_its_claim_until_the_tokens_end() {
     let server = TestStore::start();
-    let mut fixture = CliFixture::new(&server, "slow").await;
+    let mut fixture = LeasedZone::new(&server, "slow").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     assert_eq!(say(&fixture.a.claim(&token).await), "Claimed");
     for step in 1..30 {
@@ -112,7 +112,7 @@ async fn tok_6_a_live_but_slow_claimant_keeps_its_claim_until_the_tokens_end() {
 #[tokio::test]
 async fn r_16_a_live_claim_is_looked_at_again_at_the_end_of_its_claimants_lease() {
     let server = TestStore::start();
-    let mut fixture = CliFixture::new(&server, "look").await;
+    let mut fixture = LeasedZone::new(&server, "look").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     assert_eq!(fixture.due_in_steps().await, 4);
     assert_eq!(say(&fixture.a.claim(&token).await), "Claimed");
@@ -127,7 +127,7 @@ async fn r_16_a_live_claim_is_looked_at_again_at_the_end_of_its_claimants_lease(
 #[tokio::test]
 async fn tok_6_a_claim_of_epoch_0_is_reopened_by_its_age_alone() {
     let server = TestStore::start();
-    let fixture = CliFixture::new(&server, "router").await;
+    let fixture = LeasedZone::new(&server, "router").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     // A member of the same name that is alive says nothing about the router.
     let router = NodeEpoch { id: fixture.a.who.id.clone(), epoch: Epoch::NONE };
@@ -139,7 +139,7 @@ async fn tok_6_a_claim_of_epoch_0_is_reopened_by_its_age_alone() {
 #[tokio::test]
 async fn tok_6_a_claim_of_an_earlier_incarnation_is_reopened() {
     let server = TestStore::start();
-    let mut fixture = CliFixture::new(&server, "epoch").await;
+    let mut fixture = LeasedZone::new(&server, "epoch").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     assert_eq!(say(&fixture.a.claim(&token).await), "Claimed");
     fixture.bench.age(STEP_MS).await;
@@ -152,7 +152,7 @@ async fn tok_6_a_claim_of_an_earlier_incarnation_is_reopened() {
 #[tokio::test]
 async fn tok_3_reopening_never_extends_a_tokens_time() {
     let server = TestStore::start();
-    let mut fixture = CliFixture::new(&server, "never-longer").await;
+    let mut fixture = LeasedZone::new(&server, "never-longer").await;
     let token = fixture.b1.issued(&player("alice"), &request("r"), 1).await;
     fixture.bench.age(25 * STEP_MS).await;
     let router = NodeEpoch { id: NodeId::new("router").unwrap(), epoch: Epoch::NONE };
@@ -176,7 +176,7 @@ async fn tok_3_reopening_never_extends_a_tokens_time() {
 #[tokio::test]
 async fn r_13_arrival_decides_over_a_claim_that_was_reopened() {
     let server = TestStore::start();
-    let mut fixture = CliFixture::new(&server, "arrival").await;
+    let mut fixture = LeasedZone::new(&server, "arrival").await;
     for claimed_again in [false, true] {
         fixture.bench.clear_tokens().await;
         fixture.a.rejoin().await;

@@ -7,7 +7,7 @@ use maitred_testkit::fleet::Node;
 use maitred_testkit::wait::eventually;
 
 /// A fleet whose line lets in `places` players.
-async fn zone(places: u64) -> (Fleet, Node, Node) {
+async fn fleet_with_line(places: u64) -> (Fleet, Node, Node) {
     let fleet = Fleet::new();
     let config = std::fs::read_to_string(fleet.config()).expect("the config");
     let line = "lines: { login: { fixedPerSecond: 1000, burst: 100, tickMs: 100, lanes: [1, 1], arriveMs: 20000 } }\n";
@@ -61,7 +61,7 @@ async fn admitted(proxy: &mut Node, player: &str) -> Value {
 
 #[tokio::test]
 async fn cli_3_que_2_a_player_is_let_in_by_a_pass_that_is_good_once() {
-    let (fleet, mut backend, mut proxy) = zone(1).await;
+    let (fleet, mut backend, mut proxy) = fleet_with_line(1).await;
     let told = admitted(&mut proxy, "alice").await;
     assert_eq!(
         (&told["server"], &told["addr"], &told["link"]),
@@ -97,7 +97,7 @@ async fn cli_3_que_2_a_player_is_let_in_by_a_pass_that_is_good_once() {
 
 #[tokio::test]
 async fn cli_3_que_3_que_13_who_drops_or_cannot_be_moved_keeps_the_place() {
-    let (_fleet, mut backend, mut proxy) = zone(1).await;
+    let (_fleet, mut backend, mut proxy) = fleet_with_line(1).await;
     let told = admitted(&mut proxy, "alice").await;
     let first = say(&mut proxy, "enter", "bob", json!({})).await;
     assert_eq!(say(&mut proxy, "enter", "carol", json!({})).await["position"], 2);
@@ -142,7 +142,7 @@ async fn cli_3_que_3_que_13_who_drops_or_cannot_be_moved_keeps_the_place() {
 
 #[tokio::test]
 async fn cli_3_the_ops_of_lines_are_answered_by_whom_they_concern() {
-    let (_fleet, mut backend, mut proxy) = zone(1).await;
+    let (_fleet, mut backend, mut proxy) = fleet_with_line(1).await;
     let unknown = say(&mut proxy, "enter", "alice", json!({"line": "vip"})).await;
     assert!(unknown["error"].as_str().is_some_and(|error| error.contains("vip")), "{unknown}");
     let lane = say(&mut proxy, "enter", "alice", json!({"lane": 7})).await;
@@ -182,7 +182,7 @@ async fn cli_3_que_5_a_link_takes_the_players_of_a_line_that_leads_to_links() {
 // has gone.
 #[tokio::test]
 async fn cli_3_who_leaves_by_their_own_wish_is_told_no_end() {
-    let (_fleet, _backend, mut proxy) = zone(1).await;
+    let (_fleet, _backend, mut proxy) = fleet_with_line(1).await;
     admitted(&mut proxy, "alice").await;
     for (player, quit) in [("bob", true), ("carol", false)] {
         assert_eq!(say(&mut proxy, "enter", player, json!({})).await["outcome"], "waiting");
